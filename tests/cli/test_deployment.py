@@ -11,7 +11,7 @@ import pytest
 
 from pillarbox import open_mailbox
 from pillarbox.broker.config import Key
-from pillarbox.cli.deployment import _who_may, ahead_ns, clock_of, free_space
+from pillarbox.cli.deployment import _permissions, ahead_ns, clock_of, free_space
 from pillarbox.mailbox.broker.admin import describe
 from pillarbox.testing import postgres, redis
 from pillarbox.testing.broker import running_broker
@@ -62,11 +62,11 @@ def test_R59_a_key_learns_its_own_permissions_and_nothing_of_the_disk(tmp_path: 
 
 def test_R59_a_broker_for_other_machines_needs_keys_and_tls() -> None:
     found = list(
-        _who_may("http://broker.example/a", ["SendMessage"], "broker.example", has_keys=False)
+        _permissions("http://broker.example/a", ["SendMessage"], "broker.example", has_keys=False)
     )
     assert [each.what for each in found] == ["permissions", "access", "encryption"]
     assert [each.state for each in found] == ["good", "bad", "warning"]
-    near = _who_may("http://127.0.0.1/a", ["SendMessage"], "127.0.0.1", has_keys=False)
+    near = _permissions("http://127.0.0.1/a", ["SendMessage"], "127.0.0.1", has_keys=False)
     assert [each.what for each in near] == ["permissions"]
 
 

@@ -1,7 +1,7 @@
 """The `pillarbox` command: one file per noun, joined here.
 
-Commands print for people, or JSON with `--json`. Nothing else in Pillarbox imports this package.
-A command returns its exit code, or raises: every exception becomes one line on stderr.
+Commands print text, or JSON with `--json`. Nothing else in Pillarbox imports this package. A
+command returns its exit code or raises; every exception becomes one line on stderr.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def run(tokens: Sequence[str]) -> int:
         complain(usage or str(error))
         return FAILED if usage is None or error.parameter == "to" else USAGE
     except BrokenPipeError:
-        # The reader of our output has closed it; the interpreter must not fail on its last flush.
+        # The reader of stdout has closed it; the interpreter must not fail on its last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except KeyboardInterrupt:

@@ -1,8 +1,8 @@
 """Queue operations by URL, the same for every backend: list, look up, open, delete.
 
-A broker is asked. A store on disk is read without locking it, even while another process writes
-to it. Other backends have `list_queues(url)` and `delete_queue(url)` in their modules, and perhaps
-`describe_queue(url)` and `pause_queue(url)`.
+For a broker, they send requests. A store on disk is read without locking it, even while another
+process writes to it. Other backends have `list_queues(url)` and `delete_queue(url)` in their
+modules, and optionally `describe_queue(url)` and `pause_queue(url)`.
 """
 
 from __future__ import annotations
@@ -42,34 +42,38 @@ class QueueInfo(NamedTuple):
     paused: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        known = self._asdict()
-        return {"name": known.pop("name"), **msgspec.structs.asdict(known.pop("stats")), **known}
+        fields = self._asdict()
+        return {
+            "name": fields.pop("name"),
+            **msgspec.structs.asdict(fields.pop("stats")),
+            **fields,
+        }
 
 
 def queues_at(url: str) -> list[QueueInfo]:
-    """The queues of a broker, a store, a server or an account; just one if the URL names it."""
+    """Return the queues of a broker, store, server or account, or the one that a URL names."""
     scheme = _scheme(url)
     if scheme == "file":
         return _stored_queues(url)
     if scheme in _BROKER:
         return _broker_queues(url)
-    found = map(_queue_info, opener_of(url).list_queues(url))
-    return [each for each in found if each is not None]
+    queues = map(_queue_info, opener_of(url).list_queues(url))
+    return [each for each in queues if each is not None]
 
 
 def queue_at(url: str) -> QueueInfo:
-    """The queue that a URL names; MailboxError if it does not exist."""
+    """Return the queue that a URL names; raise MailboxError if it does not exist."""
     with waiting_for(url):
-        found = queues_at(url)
+        queues = queues_at(url)
     if not name_in(url):
         raise UsageError(f"{url} names no queue; add its name to the URL.")
-    if not found:
+    if not queues:
         raise _missing(url)
-    return found[0]
+    return queues[0]
 
 
 def open_existing(url: str, body_type: Any = None) -> Mailbox[Any]:
-    """Open the mailbox of an existing queue, so that a typo creates none."""
+    """Open the mailbox of an existing queue; never create one."""
     if _scheme(url) == "file":
         _stored_queue(url)
     try:
@@ -81,7 +85,7 @@ def open_existing(url: str, body_type: Any = None) -> Mailbox[Any]:
 
 
 def open_read_only(url: str) -> Mailbox[Any] | ReadOnlyMailbox:
-    """Open an existing queue to peek only, which a store on disk allows beside its writer."""
+    """Open an existing queue only to peek, which works on disk while another process writes."""
     if _scheme(url) != "file":
         return open_existing(url)
     queue_at(url)
@@ -94,14 +98,14 @@ def open_box(url: str, body_type: Any = None, **options: Any) -> Mailbox[Any]:
         if not name_in(url):
             raise UsageError(f"{url} names no queue; add its name to the URL.")
         options["patience_seconds"] = _PATIENCE_SECONDS
-    if body_type is None:  # show bodies as they are; SQS knows no bytes, only text
+    if body_type is None:  # show bodies as they are; SQS supports only text
         body_type = str if _scheme(url).startswith("sqs") else bytes
     with waiting_for(url):
         return open_mailbox(url, body_type, **options)
 
 
 def waiting_for(url: str) -> AbstractContextManager[None]:
-    """Show that a server has not answered yet, without the credentials in its URL."""
+    """Show that a server has not responded yet, without the credentials in its URL."""
     return output.waiting(f"waiting for {urlsplit(url).netloc.rpartition('@')[2] or url}")
 
 
@@ -135,7 +139,7 @@ def pause(url: str, *, paused: bool) -> None:
 
 
 def name_in(url: str) -> str:
-    """The queue that a URL names; empty if it names none."""
+    """Return the name of the queue in a URL; empty if there is none."""
     scheme = _scheme(url)
     if scheme in _BROKER:
         return address_of(url)[1]
@@ -145,8 +149,8 @@ def name_in(url: str) -> str:
 
 
 def stored_queues(replica: Replay, name: str | None) -> list[QueueInfo]:
-    """The queues of a store on disk, or the one of that name."""
-    found = []
+    """Return the queues of a store on disk, or only the one with this name."""
+    infos = []
     for queue in sorted(replica.queues.values(), key=lambda queue: queue.name):
         if name in (None, queue.name):
             oldest, dead = oldest_key(queue), queue.dead_letters
@@ -154,8 +158,8 @@ def stored_queues(replica: Replay, name: str | None) -> list[QueueInfo]:
             counts = queue.ready, queue.scheduled, queue.in_flight, dead.size if dead else 0
             stats = _stats(*counts, age=age)
             most, paused = queue.settings.max_deliveries or None, queue.settings.paused
-            found.append(QueueInfo(queue.name, stats, dead.name if dead else None, most, paused))
-    return found
+            infos.append(QueueInfo(queue.name, stats, dead.name if dead else None, most, paused))
+    return infos
 
 
 def _stored_queues(url: str) -> list[QueueInfo]:
@@ -183,7 +187,7 @@ def _broker_queues(url: str) -> list[QueueInfo]:
 
 
 def _queue_info(url: str) -> QueueInfo | None:
-    """A queue of another backend; None if it was deleted after it was listed."""
+    """Describe a queue of another backend; None if it was deleted after it was listed."""
     try:
         box = open_box(url, str, create=False)
     except InvalidParameterError:
@@ -191,14 +195,15 @@ def _queue_info(url: str) -> QueueInfo | None:
     with box:
         dead, stats = box.dead_letters, box.stats()
     describe = getattr(opener_of(url), "describe_queue", None)
-    known = describe(url) if describe is not None else None
-    if known is None:
+    described = describe(url) if describe is not None else None
+    if described is None:
         return QueueInfo(box.name, stats, dead.name if dead is not None else None)
-    return QueueInfo(box.name, stats, known.dead, known.max_deliveries or None, known.paused)
+    most, paused = described.max_deliveries or None, described.paused
+    return QueueInfo(box.name, stats, described.dead, most, paused)
 
 
 def _stored_queue(url: str) -> tuple[str, str, str]:
-    """The store, the log and the queue behind the URL of a queue on disk."""
+    """Return the store, the log and the name of a queue on disk."""
     data = find_log(url)
     if data.store is None or data.queue is None:
         raise UsageError(f"{url} names no queue; add its name to the URL.")

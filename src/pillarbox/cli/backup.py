@@ -103,10 +103,10 @@ def move(
     check_limit(limit)
     if source.rstrip("/") == target.rstrip("/"):
         raise UsageError("source and target are the same queue.")
-    with open_existing(source, bytes) as taken, _target(target, create=create) as given:
-        moved = _moved(taken, given, limit)
-        left = taken.stats()
-    known = {
+    with open_existing(source, bytes) as source_box, _target(target, create=create) as target_box:
+        moved = _move(source_box, target_box, limit)
+        left = source_box.stats()
+    document = {
         "moved": moved.messages,
         "deduplicated": moved.deduplicated,
         "left": {"ready": left.ready, "scheduled": left.scheduled, "in_flight": left.in_flight},
@@ -122,21 +122,21 @@ def move(
             "command again when they are ready"
         )
     text = output.success(f"moved {output.count(moved.messages, 'message')}")
-    return output.show(known, text, json=json)
+    return output.show(document, text, json=json)
 
 
-def _moved(source: Mailbox[bytes], target: Mailbox[bytes], limit: int | None) -> backups.Moved:
-    """Move messages; if that is interrupted or fails, say how far it came."""
+def _move(source: Mailbox[bytes], target: Mailbox[bytes], limit: int | None) -> backups.Moved:
+    """Move messages; if that is interrupted or fails, report how many were moved."""
     moved = 0
 
-    def note(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         nonlocal moved
         moved = done
         advance(done, total)
 
     try:
         with output.progress("moving") as advance:
-            return backups.move(source, target, limit=limit, progress=note)
+            return backups.move(source, target, limit=limit, progress=report)
     except (KeyboardInterrupt, MailboxError):
         output.remark(
             f"moved {output.count(moved, 'message')} so far; run the command again for the rest"
@@ -164,7 +164,7 @@ def _store_of(url: str) -> str:
 
 
 def _queues_of(directory: str) -> list[QueueInfo]:
-    """The queues of a backup, which is replayed for it; raises if its entries do not fit."""
+    """Replay a backup and return its queues; raise if entries are inconsistent."""
     store = _store_of(directory)
     with output.progress("checking") as advance:
         replica = read_replica(store, f"{store}/{LOG}", advance)
@@ -181,7 +181,7 @@ def _show(done: str, source: str, to: str, size: int, began: float, *, json: boo
     messages = sum(
         each.stats.ready + each.stats.scheduled + each.stats.in_flight for each in queues
     )
-    known = {
+    document = {
         "directory": os.path.abspath(to),
         "bytes": size,
         "queues": len(queues),
@@ -192,4 +192,4 @@ def _show(done: str, source: str, to: str, size: int, began: float, *, json: boo
         f"{done} {output.count(messages, 'message')} in {output.count(len(queues), 'queue')} "
         f"({output.size(size)}) to {to}"
     )
-    return output.show(known, output.success(text), json=json)
+    return output.show(document, output.success(text), json=json)

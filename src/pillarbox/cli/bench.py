@@ -1,4 +1,4 @@
-"""`pillarbox bench`: how fast mailboxes are on this machine, in a few seconds."""
+"""`pillarbox bench`: measures the throughput of mailboxes on this machine in a few seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BODY = "x" * 200
 
 
 class Result(NamedTuple):
-    """Full cycles a second."""
+    """Full cycles (send, receive, acknowledge) per second."""
 
     mailbox: str
     one_at_a_time: float
@@ -67,11 +67,11 @@ def bench(
 
 
 def _open_empty(url: str) -> Mailbox[str]:
-    """A mailbox whose messages are all ours; they are received and deleted."""
+    """Open a mailbox; raise if it has messages, which the benchmark would delete."""
     box = open_mailbox(url, str)
-    if held := box.approximate_count():
+    if size := box.approximate_count():
         box.close()
-        messages = output.count(held, "message")
+        messages = output.count(size, "message")
         raise MailboxError(f"{url} contains {messages}; give the URL of an empty mailbox")
     return box
 

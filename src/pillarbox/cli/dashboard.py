@@ -38,7 +38,7 @@ def dashboard(
         raise UsageError("give the URL of at least one mailbox.")
     names: dict[str, str] = {}
     for url in urls:
-        with open_existing(url) as box:  # so that a wrong URL is named
+        with open_existing(url) as box:  # so that an error names the wrong URL
             if names.setdefault(box.name, url) != url:
                 raise UsageError(
                     f"two mailboxes are named {box.name!r}; start a dashboard for each."

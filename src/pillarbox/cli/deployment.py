@@ -1,4 +1,4 @@
-"""The checks of `pillarbox doctor`: of a disk, of the clock, and of what runs behind a URL."""
+"""The checks of `pillarbox doctor`: the disk, the clock, and the deployment behind a URL."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SKEW_SECONDS_MAX = 1.0
 
 
 class Finding(NamedTuple):
-    """The result of one check. Only what is bad makes the doctor fail."""
+    """The result of one check. `pillarbox doctor` fails only if the state is bad."""
 
     what: str
     state: Literal["good", "absent", "warning", "bad"]
@@ -58,7 +58,7 @@ _LEVELS = {
 
 
 def check_deployment(url: str) -> list[Finding]:
-    """Run all checks; MailboxError if nothing answers at the URL."""
+    """Run all checks; raise MailboxError if the server does not respond."""
     opener_of(url)  # raises if it is not the URL of a mailbox
     scheme = url.partition(":")[0]
     if scheme == "file":
@@ -95,7 +95,7 @@ def _broker(url: str) -> Iterator[Finding]:
     yield clock_of(host, ahead_ns(about.time_ns, asked, answered) / 1e9)
     if about.free_bytes is not None:
         yield free_space(about.free_bytes, "at the broker")
-    yield from _who_may(url, about.may, host, has_keys=about.has_keys)
+    yield from _permissions(url, about.may, host, has_keys=about.has_keys)
     if about.durability not in ("none", "shared"):
         yield Finding(
             "replication",
@@ -106,11 +106,11 @@ def _broker(url: str) -> Iterator[Finding]:
 
 
 def _shared(about: Described) -> Iterator[Finding]:
-    """A broker that shares its store: the store has to be checked by itself."""
+    """Check the brokers of a shared store; the store itself has to be checked separately."""
     found = f"that of {about.store or 'the store that it shares with other brokers'}"
     advice = f"check it with: pillarbox doctor {about.store or 'URL-OF-THE-STORE'}"
     yield Finding("durability", "good", found, advice)
-    if not about.brokers:  # this key may not see them
+    if not about.brokers:  # this key is not permitted to list them
         return
     named = ", ".join(about.brokers)
     if len(set(about.brokers.values())) > 1:
@@ -131,8 +131,8 @@ def _same_version(version: str) -> Finding:
     )
 
 
-def _who_may(url: str, may: list[str], host: str, *, has_keys: bool) -> Iterator[Finding]:
-    """What this key may do, and whether others can do as much."""
+def _permissions(url: str, may: list[str], host: str, *, has_keys: bool) -> Iterator[Finding]:
+    """Check what this key may do, and whether the broker is open to everyone."""
     queue = name_in(url) or "any queue"
     if not may:
         advice = "grant this key permissions, or use another key in the URL"
@@ -162,14 +162,14 @@ def _store(url: str) -> Iterator[Finding]:
     yield Finding("in use", "good", f"by process {pid}" if pid is not None else "no")
     with LogReader(data.log, RealDisk()) as reader:
         segments = list_segments(data.log, data.segment_files())
-        known = durability_of(reader, segments[-1] if segments else None)
+        level = durability_of(reader, segments[-1] if segments else None)
         damaged = [each.name for each in segments if each.state == "damaged"]
     if damaged:
         advice = f"pillarbox log repair {directory} --dry-run"
         yield Finding("log", "bad", f"damaged: {', '.join(damaged)}", advice)
-    weak = known.startswith("os")
+    weak = level.startswith("os")
     advice = "open the store with durability=fsync" if weak else ""
-    yield Finding("durability", "warning" if weak else "good", known, advice)
+    yield Finding("durability", "warning" if weak else "good", level, advice)
     if os.access(directory, os.W_OK):
         yield Finding("permissions", "good", f"this user may write to {directory}")
         yield sync_speed(directory)
@@ -260,7 +260,7 @@ def _postgres(url: str) -> Iterator[Finding]:
 
 
 def sync_speed(directory: Path) -> Finding:
-    """The shortest time that a confirmed send waits for the disk."""
+    """Measure how long a sync takes: the shortest time for a confirmed send."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             handle = file.fileno()
@@ -291,7 +291,7 @@ def free_space(free: int, where: str) -> Finding:
 
 
 def clock() -> Finding:
-    """Compare the wall clock with the monotonic one: a jump shows that it is being set."""
+    """Compare the wall clock with the monotonic clock, to detect jumps."""
     wall, steady = time.time(), time.monotonic()
     time.sleep(0.1)
     drift = abs((time.time() - wall) - (time.monotonic() - steady))
@@ -301,12 +301,12 @@ def clock() -> Finding:
 
 
 def ahead_ns(theirs: int, asked: int, answered: int) -> int:
-    """How far a server's clock is ahead at least: it was read at some time during a request."""
+    """Return how far a server's clock is ahead at least, given the times around a request."""
     return theirs - min(max(theirs, asked), answered)
 
 
 def clock_of(server: str, seconds_ahead: float) -> Finding:
-    """The clock of a server, compared with the one here."""
+    """Check the clock of a server, which is `seconds_ahead` of the clock here."""
     found = f"{abs(seconds_ahead):.1f} s {'ahead of' if seconds_ahead > 0 else 'behind'} this one"
     if abs(seconds_ahead) <= SKEW_SECONDS_MAX:
         return Finding("clock", "good", f"agrees with this one to {abs(seconds_ahead):.1f} s")

@@ -67,7 +67,7 @@ def doctor(
         with output.waiting("checking this machine"):
             findings = [check() for check in checks]
     rows = [
-        # As text, since rich would take [broker] for markup.
+        # As Text, because rich would interpret [broker] as markup.
         (x.what, Text(x.state, style=_COLOURS[x.state]), Text(x.found), Text(x.advice))
         for x in findings
     ]
@@ -81,17 +81,17 @@ def _existing(path: Path) -> Path:
 
 
 def _python() -> Finding:
-    # A Python that is too old does not get this far.
+    # Python is new enough: an older one could not import this module.
     return Finding("Python", "good", f"{sys.version.split()[0]}, Pillarbox {__version__}")
 
 
 def _extras() -> dict[str, list[str]]:
-    """The packages that each extra installs."""
-    found: dict[str, list[str]] = {}
+    """Return the packages that each extra installs."""
+    packages: dict[str, list[str]] = {}
     for requirement in metadata.requires("pillarbox") or ():
         if match := _REQUIREMENT.match(requirement):
-            found.setdefault(match[2], []).append(match[1])
-    return found
+            packages.setdefault(match[2], []).append(match[1])
+    return packages
 
 
 def _extra(extra: str, packages: list[str]) -> Finding:

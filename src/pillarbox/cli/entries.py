@@ -1,4 +1,4 @@
-"""One entry of a log as text for people and as JSON for programs."""
+"""Formats the entries of a log as text and as JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FIRST = ("index", "time", "kind", "queue", "id", "body", "body_format")
 
 
 def body_fields(body: bytes) -> dict[str, Any]:
-    """A body as JSON if it is an object or a list, else as text if printable, else in hex."""
+    """Return a body as JSON (an object or an array), else as printable text, else in hex."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -51,7 +51,7 @@ def body_fields(body: bytes) -> dict[str, Any]:
 
 
 def _finite(text: str) -> float:
-    """A float that JSON can represent; ValueError for the others."""
+    """Parse a float; raise ValueError if it is infinite or NaN, which JSON lacks."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(text)
@@ -59,33 +59,33 @@ def _finite(text: str) -> float:
 
 
 def describe(index: int, time_ns: int, entry: journal.Entry, names: Names) -> dict[str, Any]:
-    """An entry of a store as a JSON object."""
-    known: dict[str, Any] = {
+    """Return an entry of a store as a JSON object."""
+    fields: dict[str, Any] = {
         "index": index,
         "time": iso(time_ns),
         "kind": journal.KINDS.get(entry.kind, f"kind {entry.kind}"),
     }
     if entry.kind not in _STORE_KINDS:
-        known["queue"] = names.queue(entry.queue)
+        fields["queue"] = names.queue(entry.queue)
     if entry.key:  # 0 in entries about no message, or about several
-        known["id"] = names.message_id(entry.key)
+        fields["id"] = names.message_id(entry.key)
     if entry.kind in _DETAILS:
-        known |= _DETAILS[entry.kind](entry, names)
+        fields |= _DETAILS[entry.kind](entry, names)
     if entry.kind in _WITH_BODY:
-        known |= body_fields(entry.body)
-    return known
+        fields |= body_fields(entry.body)
+    return fields
 
 
 def describe_raw(index: int, time_ns: int, data: bytes) -> dict[str, Any]:
-    """A record of a plain log as a JSON object."""
+    """Return a record of a plain log as a JSON object."""
     return {"index": index, "time": iso(time_ns), "bytes": len(data)} | body_fields(data)
 
 
 def _new(entry: journal.Entry, _: Names) -> dict[str, Any]:
     attributes, group, deduplication = entry.details or (None, None, None)
-    known = {"attributes": attributes, "group": group, "deduplication_id": deduplication}
-    found = {"priority": entry.priority} | {k: v for k, v in known.items() if v is not None}
-    return found | ({"due": iso(entry.at)} if entry.kind == journal.SCHEDULED else {})
+    fields = {"attributes": attributes, "group": group, "deduplication_id": deduplication}
+    set_fields = {"priority": entry.priority} | {k: v for k, v in fields.items() if v is not None}
+    return set_fields | ({"due": iso(entry.at)} if entry.kind == journal.SCHEDULED else {})
 
 
 def _leased(entry: journal.Entry, _: Names) -> dict[str, Any]:
@@ -127,32 +127,32 @@ _DETAILS: dict[int, Callable[[journal.Entry, Names], dict[str, Any]]] = {
 }
 
 
-def line(known: dict[str, Any], width: int | None) -> Text:
-    """An entry for people. `width` is the terminal's, or None if nothing may be truncated.
+def line(fields: dict[str, Any], width: int | None) -> Text:
+    """Format an entry as text. `width` is that of the terminal; None means never truncate.
 
-    A narrow terminal gets the body on a line of its own.
+    On a narrow terminal, the body is on a separate line.
     """
-    kind, when = known.get("kind", ""), known["time"]
-    text = Text(f"{known['index']:>6}", style="bold")
+    kind, when = fields.get("kind", ""), fields["time"]
+    text = Text(f"{fields['index']:>6}", style="bold")
     text.append(f"  {when if width is None else when[11:-1]}", style="not bold dim")
     if kind:
         text.append(f" {kind:<12}", style=f"not bold {_STYLES.get(kind, '')}")
-        text.append(f" {safe(known.get('queue', '-')):<8}", style="not bold")
-    if "id" in known:
-        text.append(f" {known['id']}", style="not bold dim")
+        text.append(f" {safe(fields.get('queue', '-')):<8}", style="not bold")
+    if "id" in fields:
+        text.append(f" {fields['id']}", style="not bold dim")
     rest = Text()
-    for part in _details(known):
+    for part in _details(fields):
         rest.append(f"  {safe(part)}", style="not bold yellow")
-    if "body" in known:
-        rest.append(f"  {safe(body_text(known))}", style="not bold default")
-    if rest and "id" in known and width is not None and width < _WIDTH_FOR_ONE_LINE:
+    if "body" in fields:
+        rest.append(f"  {safe(body_text(fields))}", style="not bold default")
+    if rest and "id" in fields and width is not None and width < _WIDTH_FOR_ONE_LINE:
         text.append("\n" + " " * 6)
     return text.append(rest)
 
 
-def _details(known: dict[str, Any]) -> list[str]:
+def _details(fields: dict[str, Any]) -> list[str]:
     parts: list[str] = []
-    for name, value in known.items():
+    for name, value in fields.items():
         if name in _FIRST or value is None or (name == "priority" and value == 0):
             continue
         if name == "attributes":
@@ -169,16 +169,16 @@ def _details(known: dict[str, Any]) -> list[str]:
     return parts
 
 
-def body_text(known: dict[str, Any]) -> str:
-    """The body of `body_fields` in one piece of text."""
-    body = known["body"]
-    if known["body_format"] == "json":
+def body_text(fields: dict[str, Any]) -> str:
+    """Return the body of `body_fields` as text."""
+    body = fields["body"]
+    if fields["body_format"] == "json":
         return json.dumps(body, ensure_ascii=False)
-    return f"0x{body}" if known["body_format"] == "hex" else str(body)
+    return f"0x{body}" if fields["body_format"] == "hex" else str(body)
 
 
 def safe(text: str) -> str:
-    """Escape what could break the line or control the terminal."""
+    """Escape characters that could break the line or control the terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -48,19 +48,19 @@ _WIDTH_FOR_YEARS = 100
 def ls(path: PathText, /, *, json: Json = False) -> int:
     """List the segment files with their indices, sizes and times."""
     data = find_log(path)
-    found = list_segments(data.log, data.segment_files())
+    segments = list_segments(data.log, data.segment_files())
     right = ("first", "records", "bytes")
     narrow = output.console().width < _WIDTH_FOR_YEARS
     rows: list[tuple[str | Text, ...]] = []
-    for each in found:
+    for each in segments:
         times = [output.brief_time(at) for at in (each.from_ns, each.to_ns)]
         numbers = str(each.first_index), str(each.records), output.size(each.bytes)
         state = Text(each.state, style="red" if each.state == "damaged" else "")
         rows.append((each.name, *numbers, *(x[5:16] if narrow else x for x in times), state))
     names = ("segment", *right, "from (UTC)", "to (UTC)", "state")
-    shown = output.table(names, rows, right=right) if found else "the log is empty"
-    known = {"log": data.log, "segments": [each.as_json() for each in found]}
-    return output.show(known, shown, json=json)
+    shown = output.table(names, rows, right=right) if segments else "the log is empty"
+    document = {"log": data.log, "segments": [each.as_json() for each in segments]}
+    return output.show(document, shown, json=json)
 
 
 @app.command(help_epilogue="Example: pillarbox log info file:./data/orders")
@@ -190,7 +190,7 @@ def cat(
 
 
 def _line_writer() -> Callable[[dict[str, Any]], object]:
-    """Prints entries for people; on a terminal in colour and truncated to its width."""
+    """Return a function that prints entries; on a terminal in colour and truncated."""
     console = output.console()
     if not console.is_terminal:
         return lambda known: sys.stdout.write(line(known, None).plain + "\n")
@@ -243,7 +243,7 @@ def repair_(
     if not json:
         repair.show_check(data, checked)
         repair.show_losses(lost)
-    refused = repair.why_not_repairable(checked)
+    refused = repair.not_repairable_because(checked)
     repaired = False
     refusal = "repair asks before it changes anything; give --yes or --dry-run."
     if not (refused or checked.healthy or dry_run) and (

@@ -1,4 +1,4 @@
-"""Which entries `log cat` prints: a range, of one queue, of some kinds."""
+"""Selects the entries that `log cat` prints: by range, queue and kind."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _POLL_SECONDS = 1.0
 
 
 def seconds_of(text: str) -> float | None:
-    """A duration such as 90s, 10m, 2h or 7d; None if the text is not one."""
+    """Parse a duration such as 90s, 10m, 2h or 7d; return None if the text is not one."""
     match = _AGO.fullmatch(text)
     return float(match[1]) * _SECONDS[match[2]] if match else None
 
 
 class Timed(Protocol):
-    """What can tell the index of a time."""
+    """A log that can be searched by time."""
 
     def index_at_time(self, time_ns: int) -> int: ...
 
 
 def index_of(reader: Timed, option: str, text: str) -> int:
-    """The index for 1200, 2026-05-01T12:00 (UTC), or 10m (ago)."""
+    """Return the index for a position: 1200, 2026-05-01T12:00 (UTC), or 10m (ago)."""
     if text.isdigit():
         return int(text)
     ago = seconds_of(text)
@@ -53,7 +53,7 @@ def index_of(reader: Timed, option: str, text: str) -> int:
 
 
 def kinds_of(words: Iterable[str]) -> frozenset[int]:
-    """The kinds in `--kind sent,leased`; none means all."""
+    """Parse the kinds of `--kind sent,leased`; empty means all."""
     numbers = {name: number for number, name in journal.KINDS.items()}
     names = [name.strip() for word in words for name in word.split(",")]
     for name in names:
@@ -76,7 +76,7 @@ class LogFilter:
             raise UsageError(f"{data.log} is a plain log, without queues and kinds.")
 
     def read(self, start: int, stop: int | None, *, follow: bool) -> Iterator[dict[str, Any]]:
-        """The entries from `start` up to `stop`; with `follow`, also new ones as they arrive."""
+        """Yield the entries from `start` up to `stop`; with `follow`, wait for new entries."""
         start = max(start, self._reader.first_index)
         if self._data.store is not None:
             self._names = self._names_at(start)
@@ -90,9 +90,9 @@ class LogFilter:
             for record in batch:
                 if stop is not None and record.index >= stop:
                     return
-                known = self._describe(record)
-                if known is not None:
-                    yield known
+                entry = self._describe(record)
+                if entry is not None:
+                    yield entry
 
     def _describe(self, record: Record) -> dict[str, Any] | None:
         if self._names is None:
@@ -101,13 +101,13 @@ class LogFilter:
         self._names.learn(entry)
         if self._kinds and entry.kind not in self._kinds:
             return None
-        known = describe(record.index, record.time_ns, entry, self._names)
-        if self._queue not in (None, known.get("queue"), known.get("target")):
+        fields = describe(record.index, record.time_ns, entry, self._names)
+        if self._queue not in (None, fields.get("queue"), fields.get("target")):
             return None
-        return known
+        return fields
 
     def _names_at(self, start: int) -> Names:
-        """The names of the queues declared before `start`."""
+        """Return the names of the queues declared before `start`."""
         assert self._data.store is not None
         state = read_snapshot(RealDisk(), self._data.store)
         refuse_foreign(state, self._data.store, self._reader)
@@ -119,7 +119,7 @@ class LogFilter:
             elif state is None:
                 names.learn_from(_records(self._reader.frames(start, start + 1)))
         except LogCorruptError:
-            pass  # show numbers instead of names; reading on will report the damage
+            pass  # show numbers instead of names; reading the entries will report the damage
         return names
 
     def _must_exist(self, queue: str) -> None:

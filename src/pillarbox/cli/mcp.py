@@ -30,8 +30,8 @@ def mcp(
     server = build_server(urls)
     if sys.stdin.isatty():
         remark("Serving MCP on stdin and stdout, for an agent; press Ctrl-C to stop.")
-    # A thread of the server is blocked in a read that nothing else ends. Nothing is lost: what was
-    # confirmed survives a kill.
+    # A thread of the server is blocked reading stdin, and only the default action interrupts it.
+    # Nothing is lost: confirmed operations survive a kill.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         server.run()

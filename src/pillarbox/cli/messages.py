@@ -119,12 +119,12 @@ def receive(
                 f"'pillarbox queue resume {without_password(url)}'."
             )
         elif not messages:
-            _say_empty(box, "ready")
+            _report_empty(box, "ready")
     return OK if messages else FAILED
 
 
-def _say_empty(box: Mailbox[Any] | ReadOnlyMailbox, state: State) -> None:
-    """Say that there is no message in a state, and in which there are some."""
+def _report_empty(box: Mailbox[Any] | ReadOnlyMailbox, state: State) -> None:
+    """Print that no message is in this state, with the counts of the other states."""
     stats = box.stats()
     counts = {
         "ready": stats.ready,
@@ -154,7 +154,7 @@ def peek(
         messages = box.peek(most, state=state)
         _print_all(messages, json=json)
         if not messages:
-            _say_empty(box, state)
+            _report_empty(box, state)
     return OK
 
 
@@ -214,17 +214,17 @@ def tail(
 
 
 def _peeked(box: Mailbox[Any]) -> Iterator[Message[Any]]:
-    """Each message once, whatever its state."""
-    known: OrderedDict[str, None] = OrderedDict()
+    """Yield each message once, regardless of its state."""
+    seen: OrderedDict[str, None] = OrderedDict()
     states: tuple[State, ...] = ("in_flight", "ready", "scheduled")
     while True:
         for state in states:
             for message in box.peek(1_000, state=state):
-                if message.id not in known:
-                    known[message.id] = None
+                if message.id not in seen:
+                    seen[message.id] = None
                     yield message
-        while len(known) > _SEEN_MAX:
-            known.popitem(last=False)
+        while len(seen) > _SEEN_MAX:
+            seen.popitem(last=False)
         time.sleep(_PEEK_SECONDS)
 
 
@@ -246,7 +246,7 @@ def _writer(*, json: bool) -> Callable[[Message[Any]], object]:
 
 def _document(message: Message[Any]) -> dict[str, Any]:
     letter = message.dead_letter
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": message.id,
         "delivery_count": message.delivery_count,
         "enqueued_at": message.enqueued_at.isoformat(timespec="milliseconds"),
@@ -263,8 +263,8 @@ def _document(message: Message[Any]) -> dict[str, Any]:
             "died_at": letter.died_at.isoformat(timespec="milliseconds"),
         },
     }
-    found = {name: value for name, value in known.items() if value not in (None, {})}
-    return found | body_fields(_data(message))
+    present = {name: value for name, value in fields.items() if value not in (None, {})}
+    return present | body_fields(_data(message))
 
 
 def _line(message: Message[Any]) -> Text:

@@ -38,14 +38,14 @@ Yes = Annotated[bool, Parameter(name=["--yes", "-y"], help="Do not ask for confi
 
 
 def group(name: str, help_text: str, epilogue: str) -> App:
-    """A command that has subcommands."""
-    made = App(name=name, help=help_text, help_epilogue=epilogue)
-    app.command(made)
-    return made
+    """Add a command that has subcommands."""
+    command = App(name=name, help=help_text, help_epilogue=epilogue)
+    app.command(command)
+    return command
 
 
 def reflow(command: App) -> None:
-    """Let the terminal break the lines of help texts, not the source."""
+    """Remove the line breaks of the source from help texts; the terminal wraps lines."""
     for name in command:
         if not name.startswith("-"):
             reflow(command[name])
@@ -59,7 +59,7 @@ def check_limit(limit: int | None) -> None:
 
 
 def key_and_value(option: str, text: str) -> tuple[str, str]:
-    """The two halves of NAME=VALUE."""
+    """Split NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise UsageError(f"{option} must be name=value; got {text!r}.")
@@ -67,7 +67,7 @@ def key_and_value(option: str, text: str) -> tuple[str, str]:
 
 
 def confirmed(question: str, *, json: bool, refusal: str) -> bool:
-    """Ask on the terminal; where nobody can answer, refuse."""
+    """Ask on the terminal; without a terminal, raise UsageError with `refusal`."""
     if json or not sys.stdin.isatty():
         raise UsageError(refusal)
     return Confirm.ask(Text(question), default=False, console=Console(stderr=True))

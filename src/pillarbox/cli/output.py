@@ -1,4 +1,4 @@
-"""How every command prints: results to stdout, the rest to stderr, colours on terminals only."""
+"""Printing: results to stdout, everything else to stderr, colours only on terminals."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rich.table import Table
 from rich.text import Text
 
 OK, FAILED, USAGE = 0, 1, 2
-INTERRUPTED = 130  # as shells have it for Ctrl-C
+INTERRUPTED = 130  # the exit code of shells for Ctrl-C
 
 _SHOW_AFTER_SECONDS = 0.4
 _WAIT_SECONDS = 1.0
-_WIDTH_OF_A_PIPE = 1000  # never truncate what a program reads
+_WIDTH_OF_A_PIPE = 1000  # never truncate output that a program reads
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-Advance = Callable[[int, int], None]  # reports how much is done, of how much
+Advance = Callable[[int, int], None]  # called with the amount done and the total
 
 
 class UsageError(Exception):
@@ -34,7 +34,7 @@ class UsageError(Exception):
 
 
 def console() -> Console:
-    """The console for results. Rich itself honours NO_COLOR and detects terminals."""
+    """Return the console for results. Rich itself honours NO_COLOR and detects terminals."""
     plain = Console(highlight=False)
     return plain if plain.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_PIPE)
 
@@ -46,12 +46,12 @@ def complain(message: str) -> None:
 
 
 def success(message: str) -> Text:
-    """The text for something that was done."""
+    """Return the text that reports a success."""
     return Text(message, style="green")
 
 
 def show(document: Any, *lines: RenderableType, json: bool) -> int:
-    """Print a result, as one JSON document or for people; returns exit code 0."""
+    """Print a result, as one JSON document or as text; return exit code 0."""
     if json:
         print_json(document)
     else:
@@ -71,7 +71,7 @@ def print_json(document: Any) -> None:
 
 
 def facts(rows: list[tuple[str, str]]) -> Table:
-    """A table of names and values."""
+    """Return a table of names and values."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -83,18 +83,18 @@ def facts(rows: list[tuple[str, str]]) -> Table:
 def table(
     names: Iterable[str], rows: Iterable[Iterable[str | Text]], *, right: tuple[str, ...] = ()
 ) -> Table:
-    """A table with a header."""
-    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    """Return a table with a header."""
+    grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for name in names:
-        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+        grid.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*row)
-    return made
+        grid.add_row(*row)
+    return grid
 
 
 @contextmanager
 def progress(what: str) -> Iterator[Advance]:
-    """A progress bar on stderr, if that is a terminal and the work takes a while."""
+    """Show a progress bar on stderr, if that is a terminal and the work takes a while."""
     err = Console(stderr=True)
     bar = Progress(
         TextColumn(what),
@@ -124,7 +124,7 @@ def progress(what: str) -> Iterator[Advance]:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show on stderr, if that is a terminal, what has been waited for longer than a second."""
+    """Show a status on stderr, if that is a terminal, after waiting for a second."""
     err = Console(stderr=True)
     if not err.is_terminal:
         yield
@@ -141,12 +141,12 @@ def waiting(what: str) -> Iterator[None]:
 
 
 def remark(message: str) -> None:
-    """Print something about the result, rather than of it, to stderr."""
+    """Print a remark about the result to stderr."""
     Console(stderr=True, highlight=False).print(Text(message, style="dim"), soft_wrap=True)
 
 
 def log_to_stderr(level: str) -> None:
-    """For commands that run until they are stopped: log what happens."""
+    """Log to stderr, for commands that run until they are stopped."""
     logger = logging.getLogger("pillarbox")
     logger.setLevel(level.upper())
     handler = logging.StreamHandler()
@@ -155,7 +155,7 @@ def log_to_stderr(level: str) -> None:
 
 
 def iso(time_ns: int) -> str:
-    """A time in UTC, to the millisecond."""
+    """Format a time in UTC, to the millisecond."""
     at = _EPOCH + timedelta(milliseconds=time_ns // 1_000_000)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -165,17 +165,17 @@ def iso_or_none(time_ns: int) -> str | None:
 
 
 def brief_time(time_ns: int) -> str:
-    """A time for tables: in UTC, to the second."""
+    """Format a time for tables: in UTC, to the second."""
     return iso(time_ns)[:19].replace("T", " ") if time_ns else "-"
 
 
 def count(number: int, noun: str) -> str:
-    """A number of things for people: 1 message, 2,000 messages."""
+    """Format a number of things: 1 message, 2,000 messages."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def size(count: int) -> str:
-    """A number of bytes for people."""
+    """Format a number of bytes."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:

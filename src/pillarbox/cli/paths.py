@@ -1,4 +1,4 @@
-"""What PATH means on the command line: a store, its log, a plain log, or the URL of a mailbox."""
+"""Resolves PATH on the command line: a store, its log, a plain log, or a mailbox URL."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pillarbox.mailbox.data_directory import (
 
 
 def find_log(text: str) -> DataDirectory:
-    """Find the log behind PATH; LogError if there is none."""
+    """Find the log of PATH; raise LogError if there is none."""
     path, is_url = file_path(text) or text, text.startswith("file:")
-    found = data_directory_at(path) if is_url else data_directory_in(path)
-    if found is not None:
-        return found
+    data = data_directory_at(path) if is_url else data_directory_in(path)
+    if data is not None:
+        return data
     if is_url:
         parent, queue = os.path.split(path)
         raise LogError(
@@ -33,7 +33,7 @@ def find_log(text: str) -> DataDirectory:
 
 
 def bytes_on_disk(store: str) -> int:
-    """The size of a store on disk, without the files that repairs have set aside."""
+    """Return the size of a store on disk, without the files that repairs have set aside."""
     total = 0
     for directory, inside, files in os.walk(store):
         inside[:] = [name for name in inside if name != ASIDE]

@@ -112,7 +112,7 @@ def run(
 
 
 def _watch(target: str, pipeline: Pipeline, running: Run, *, now: bool) -> int:
-    """Show progress until the run ends, then what each processor did; the exit code."""
+    """Show progress until the run ends, then a summary; return the exit code."""
     if not now:
         output.remark(f"{pipeline.name} is running; Ctrl-C stops it after the current steps")
     status, last_line = running.status.status, time.monotonic()
@@ -120,7 +120,7 @@ def _watch(target: str, pipeline: Pipeline, running: Run, *, now: bool) -> int:
     try:
         with on_signals(lambda number: stopping.set()), output.progress("processing") as advance:
             while not running.wait(timeout=_POLL_SECONDS):
-                with contextlib.suppress(OSError, SparkError):  # the run itself knows what to do
+                with contextlib.suppress(OSError, SparkError):  # the run itself handles errors
                     if now:
                         advance(*_progress(pipeline, status))
                     if not sys.stderr.isatty() and time.monotonic() - last_line >= LINE_SECONDS:
@@ -161,7 +161,7 @@ def _about_failed(target: str, known: ProcessorStatus) -> str:
 
 
 def _progress(pipeline: Pipeline, status: Status) -> tuple[int, int]:
-    """Records read and records available, over all inputs of all processors."""
+    """Return the records read and available, over all inputs of all processors."""
     end = ends(pipeline.graph)
     wanted = [
         (each.id, name)
@@ -184,13 +184,13 @@ def status(target: Target, /, *, json: Json = False) -> int:
         each.id: {name: end[name] - each.read.get(name, 0) for name in each.inputs if name in end}
         for each in known.processors.values()
     }
-    gone = orphans(pipeline, read_states(pipeline.paths.backing))
+    orphaned = orphans(pipeline, read_states(pipeline.paths.backing))
     if json:
-        document = {"running": running, "lag": lag, "not_in_pipeline": gone}
+        document = {"running": running, "lag": lag, "not_in_pipeline": orphaned}
         output.print_json(msgspec.to_builtins(known) | document)
     else:
         _print_status(known, lag, running=running)
-        for each in gone:
+        for each in orphaned:
             output.complain(
                 f"{each} has state but is not in the pipeline; if it was renamed, move its state"
                 f" with 'pillarbox pipeline rename {target} {each} NEW'"

@@ -71,6 +71,6 @@ def relay(
         return FAILED if runner.problems else OK
     output.log_to_stderr("warning")
     output.remark("Relaying messages from the outbox; press Ctrl-C to stop.")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(OK))  # whatever it does, nothing is lost
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(OK))  # safe at any point: nothing is lost
     runner.run()
     return OK

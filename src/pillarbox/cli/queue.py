@@ -64,7 +64,7 @@ def ls(
 def queue_table(
     found: list[QueueInfo], last_column: str, last: Callable[[QueueInfo], str]
 ) -> Table:
-    """A table of queues with their counts and one more column."""
+    """Return a table of queues with their counts and one additional column."""
     right = ("ready", "scheduled", "in flight", "dead", "oldest", "rate")
     rows = [
         (
@@ -82,7 +82,7 @@ def queue_table(
 
 
 def age_of(seconds: float | None) -> str:
-    """An age for people."""
+    """Format an age."""
     if seconds is None:
         return "-"
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
@@ -245,7 +245,7 @@ def purge(urls: Urls, /, *, yes: Yes = False, json: Json = False) -> int:
 
 
 def _confirm(verb: str, found: list[QueueInfo], *, yes: bool, json: bool) -> None:
-    """Ask before anything is deleted; where nobody can answer, require --yes."""
+    """Ask before deleting; without a terminal, require --yes."""
     names = ", ".join(
         f"{each.name} ({output.count(each.stats.total, 'message')})" for each in found
     )

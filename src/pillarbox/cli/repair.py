@@ -1,4 +1,4 @@
-"""Checks and repairs a log and its store, and prints the damage and the messages that it hit."""
+"""Checks and repairs a log and its store, and prints the damage and the affected messages."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _LISTED_MAX = 50  # lines about lost messages; --json has all of them
 
 
 class SharedDisk(RealDisk):
-    """A disk on which files may be mapped while a writer has the log open.
+    """A disk on which files can be mapped while a writer has the log open.
 
-    The file that grows is copied: sealing truncates it, and reading a truncated mapping would
-    kill the process. A shared lock on each of the others keeps the writer from recycling it.
+    The growing file is copied: sealing truncates it, and reading a truncated mapping would kill
+    the process. A shared lock on every other file prevents the writer from recycling it.
     """
 
     def __init__(self, growing: str) -> None:
@@ -41,7 +41,7 @@ class SharedDisk(RealDisk):
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         handle = super().open(path, write=write, create=create)
-        if path.rpartition("/")[2] >= self._growing:  # or one that came after it
+        if path.rpartition("/")[2] >= self._growing:  # or a newer segment
             self._copy.add(handle)
         return handle
 
@@ -61,7 +61,7 @@ class Checked:
     """The state of a log and of the other files of its store."""
 
     report: Report
-    #: What the store expects of its log: its id, and the records that it must hold.
+    #: What the store expects of its log: its id, and the range of records it must contain.
     log_id: str = ""
     needs: tuple[int, int] | None = None
     faults: list[Fault] = field(default_factory=list)
@@ -72,14 +72,14 @@ class Checked:
 
 
 def check(data: DataDirectory, advance: Advance) -> Checked:
-    """Verify a log and its store. While a process writes to it, damage must be seen twice."""
+    """Verify a log and its store. While a process writes to it, report only repeated damage."""
     checked = _check(data, advance)
     if not checked.healthy and data.writer() is not None:
-        again = _check(data, advance)
-        known = checked.report.damage
-        again.report.damage = [each for each in again.report.damage if each in known]
-        again.faults = [each for each in again.faults if each in checked.faults]
-        return again
+        second = _check(data, advance)
+        first_damage = checked.report.damage
+        second.report.damage = [each for each in second.report.damage if each in first_damage]
+        second.faults = [each for each in second.faults if each in checked.faults]
+        return second
     return checked
 
 
@@ -100,11 +100,11 @@ def _check(data: DataDirectory, advance: Advance) -> Checked:
 def _needs(
     data: DataDirectory, state: StoreState | None, report: Report, advance: Advance
 ) -> tuple[int, int] | None:
-    """The records that a store needs in its log; None if they are all there."""
+    """Return the range of records that a store needs in its log; None if all are there."""
     if state is None or snapshot_misfit(state, report.log_id, report.first_index) is not None:
         return None
     oldest = state.oldest
-    if oldest < report.first_index:  # though the compactor may have rewritten them since
+    if oldest < report.first_index:  # but the compactor may have rewritten them since
         found = replay(state, salvage(data.log, log_id=report.log_id), report.end_index, advance)
         records = all_records(found.queues.values())
         oldest = min((index_of(record.body) for record in records), default=state.index)
@@ -125,7 +125,7 @@ def _verify(
 
 
 def repair_store(data: DataDirectory, checked: Checked, advance: Advance) -> list[str]:
-    """Repair a log and its store, and open them as a test; returns the files set aside."""
+    """Repair a log and its store, and open them as a test; return the files set aside."""
     report = repair(data.log, progress=advance, log_id=checked.log_id, needs=checked.needs)
     kept = report.kept_aside
     for fault in checked.faults:
@@ -141,8 +141,8 @@ def repair_store(data: DataDirectory, checked: Checked, advance: Advance) -> lis
     return kept
 
 
-def why_not_repairable(checked: Checked) -> str | None:
-    """Why a repair can't make the store whole; None if it can."""
+def not_repairable_because(checked: Checked) -> str | None:
+    """Return why a repair can't restore the store; None if it can."""
     report = checked.report
     if report.unsure is not None:
         return report.unsure
@@ -176,9 +176,9 @@ class Losses:
     """The messages behind damaged records."""
 
     messages: list[LostMessage] = field(default_factory=list)
-    #: Lost records before the snapshot that no live message needs: history only.
+    #: Lost records before the snapshot that no live message needs: only history.
     history: int = 0
-    #: Lost records after the snapshot of which nothing is known.
+    #: Lost records after the snapshot whose messages are unknown.
     unknown: int = 0
 
     def as_json(self) -> dict[str, Any]:
@@ -186,29 +186,29 @@ class Losses:
 
 
 def losses_of(data: DataDirectory, checked: Checked, advance: Advance) -> Losses | None:
-    """Which messages the damage hit; None for a plain log."""
+    """Return the messages that the damage affects; None for a plain log."""
     if data.store is None:
         return None
     report = checked.report
     foreign = any(fault.file == SNAPSHOT_FILE for fault in checked.faults)
     state = None if foreign else read_snapshot(RealDisk(), data.store)
     replayed = replay(state, salvage(data.log, log_id=report.log_id), report.end_index, advance)
-    gone = [range(each.first_index, each.end_index) for each in report.damage]
-    found = Losses()
+    lost = [range(each.first_index, each.end_index) for each in report.damage]
+    losses = Losses()
     bodies = 0
     for queue in replayed.queues.values():
         for record in all_records([queue]):
             index = index_of(record.body)
-            if any(index in each for each in gone):
+            if any(index in each for each in lost):
                 bodies += 1
                 name = replayed.names.message_id(record.key)
-                found.messages.append(LostMessage(name, queue.name, index, "its body is lost"))
+                losses.messages.append(LostMessage(name, queue.name, index, "its body is lost"))
     mentioned = _mentioned(replayed)
-    found.messages.extend(mentioned)
-    before = sum(_below(each, replayed.start) for each in gone)
-    found.history = max(0, before - bodies)
-    found.unknown = max(0, sum(map(len, gone)) - before - len(mentioned))
-    return found
+    losses.messages.extend(mentioned)
+    before = sum(_below(each, replayed.start) for each in lost)
+    losses.history = max(0, before - bodies)
+    losses.unknown = max(0, sum(map(len, lost)) - before - len(mentioned))
+    return losses
 
 
 def _below(indices: range, limit: int) -> int:
@@ -216,18 +216,18 @@ def _below(indices: range, limit: int) -> int:
 
 
 def _mentioned(replayed: Replay) -> list[LostMessage]:
-    """Messages that later entries mention, though earlier entries about them are lost."""
-    found: dict[int, LostMessage] = {}
+    """Return messages that entries mention although their earlier entries are lost."""
+    lost: dict[int, LostMessage] = {}
     for entry in replayed.misfits:
-        if entry.key and entry.key not in found:
+        if entry.key and entry.key not in lost:
             kind = journal.KINDS.get(entry.kind, "?")
-            found[entry.key] = LostMessage(
+            lost[entry.key] = LostMessage(
                 replayed.names.message_id(entry.key),
                 replayed.names.queue(entry.queue),
                 None,
                 f"the entry before it was {kind} is lost",
             )
-    return list(found.values())
+    return list(lost.values())
 
 
 def check_as_json(data: DataDirectory, checked: Checked) -> dict[str, Any]:
@@ -293,7 +293,7 @@ def show_losses(lost: Losses | None) -> None:
 
 
 def show_end(data: DataDirectory, checked: Checked, *, repaired: bool, refused: str | None) -> None:
-    """Print how a repair ended."""
+    """Print the result of a repair."""
     if repaired:
         kept = ", ".join(f"{data.log}/{each}" for each in checked.report.kept_aside)
         files = f"; the replaced files are kept: {kept}" if kept else ""

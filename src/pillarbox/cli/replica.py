@@ -1,6 +1,6 @@
 """Reads the queues of a store from its log without opening the store.
 
-It takes no lock and writes nothing, so another process may be writing.
+Takes no lock and writes nothing, so another process may be writing.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from pillarbox.mailbox.store_time import store_time
 
 R = TypeVar("R")
 
-_TRIES = 5
+_ATTEMPTS = 5
 
 
 def retry_while_compacting(read: Callable[[], R]) -> R:
-    """Read again if the writer's compactor dropped a segment before it was read."""
-    for _ in range(_TRIES - 1):
+    """Retry a read if the writer's compactor dropped a segment before it was read."""
+    for _ in range(_ATTEMPTS - 1):
         try:
             return read()
         except (LogIndexError, FileNotFoundError):
@@ -46,7 +46,7 @@ def retry_while_compacting(read: Callable[[], R]) -> R:
 
 
 def read_replica(store: str, log: str, advance: Advance) -> Replay:
-    """The store's queues as of now."""
+    """Replay the store's log and return its current queues."""
     return retry_while_compacting(lambda: _read(store, log, advance))
 
 
@@ -65,13 +65,14 @@ def _read(store: str, log: str, advance: Advance) -> Replay:
                 f"the snapshot of the store {store} is missing or damaged, and its log no longer"
                 " goes back to the beginning; restore the store from a backup"
             )
-        found = replay(state, reader.frames(state.index if state else 0), reader.end_index, advance)
-    found.settle(store_time(RealDisk(), store, found.latest))
-    return found
+        frames = reader.frames(state.index if state else 0)
+        replayed = replay(state, frames, reader.end_index, advance)
+    replayed.settle(store_time(RealDisk(), store, replayed.latest))
+    return replayed
 
 
 def _confirmed(log: str) -> int:
-    """How many records the last writer confirmed; 0 if that is not known."""
+    """Return the number of records that the last writer confirmed; 0 if unknown."""
     index = ConfirmedIndex(LogDirectory(RealDisk(), log))
     try:
         return index.get() or 0
@@ -80,10 +81,10 @@ def _confirmed(log: str) -> int:
 
 
 def replay(state: StoreState | None, frames: Iterable[Frame], end: int, advance: Advance) -> Replay:
-    """The queues of a store by its snapshot and the frames of its log."""
-    found = Replay(state)
-    found.frames(frames, lambda index: advance(index, end))
-    return found
+    """Rebuild the queues of a store from its snapshot and the frames of its log."""
+    replayed = Replay(state)
+    replayed.frames(frames, lambda index: advance(index, end))
+    return replayed
 
 
 class _ReadOnlySession(QueueSession):
@@ -106,7 +107,7 @@ class _ReadOnlySession(QueueSession):
 
 
 class ReadOnlyMailbox(Closing):
-    """The part of a mailbox that `peek` and `tail` use. Each call sees the queue as of then."""
+    """The part of a mailbox that `peek` and `tail` use. Each call reads the current state."""
 
     def __init__(self, store: str, log: str, queue: str) -> None:
         self._store, self._log, self.name = store, log, queue
@@ -118,17 +119,17 @@ class ReadOnlyMailbox(Closing):
         return self._read(lambda box: box.peek(max_messages, state=state))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: each call opens and closes the log."""
 
     def _read(self, verb: Callable[[LocalMailbox[bytes]], R]) -> R:
         return retry_while_compacting(lambda: self._read_once(verb))
 
     def _read_once(self, verb: Callable[[LocalMailbox[bytes]], R]) -> R:
-        found = read_replica(self._store, self._log, lambda done, total: None)
-        queue = next((each for each in found.queues.values() if each.name == self.name), None)
+        replica = read_replica(self._store, self._log, lambda done, total: None)
+        queue = next((each for each in replica.queues.values() if each.name == self.name), None)
         if queue is None:
             raise MailboxError(f"the queue {self.name!r} in {self._store} no longer exists")
         store = Store(WallClock())
-        store.prefix = found.names.prefix or store.prefix
+        store.prefix = replica.names.prefix or store.prefix
         with LogReader(self._log, RealDisk()) as log:
             return verb(LocalMailbox(_ReadOnlySession(store, queue, log), bytes))

@@ -41,8 +41,8 @@ def report(
     with output.waiting("starting Spark"):
         spark = session(master, app_name="pillarbox report", conf=QUIET)
     with output.waiting(f"reading the history of {url}"):
-        made = make_report(spark, url, out, every=every, start=start, end=stop)
+        result = make_report(spark, url, out, every=every, start=start, end=stop)
     written = out / "report.html"
-    written.write_text(page(made, datetime.datetime.now(datetime.UTC)), encoding="utf-8")
+    written.write_text(page(result, datetime.datetime.now(datetime.UTC)), encoding="utf-8")
     output.console().print(f"wrote {written} and {out}/*.parquet")
     return OK

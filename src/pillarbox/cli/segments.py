@@ -1,4 +1,4 @@
-"""What each segment file of a log contains, even if the log can't be opened."""
+"""Lists the segment files of a log and their contents, even if the log can't be opened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pillarbox.log.segments import Segment, evidence_of_damage, load_segment, sc
 
 
 class SegmentFile(NamedTuple):
-    """One file. `state` is sealed, open or damaged; a damaged one shows what could be read."""
+    """One segment file. `state` is sealed, open or damaged; then only the readable part counts."""
 
     name: str
     first_index: int
@@ -26,20 +26,20 @@ class SegmentFile(NamedTuple):
     state: str
 
     def as_json(self) -> dict[str, Any]:
-        known = self._asdict()
-        times = {"from": iso_or_none(known.pop("from_ns")), "to": iso_or_none(known.pop("to_ns"))}
-        return known | times | {"sealed": self.state == "sealed"}
+        fields = self._asdict()
+        times = {"from": iso_or_none(fields.pop("from_ns")), "to": iso_or_none(fields.pop("to_ns"))}
+        return fields | times | {"sealed": self.state == "sealed"}
 
 
 def list_segments(log: str, names: list[str]) -> list[SegmentFile]:
-    """The files in order, without those that the writer drops meanwhile."""
-    found = []
+    """Return the files in order, without those that the writer drops meanwhile."""
+    segments = []
     for position, name in enumerate(names):
         try:
-            found.append(_segment(log, name, last=position == len(names) - 1))
+            segments.append(_segment(log, name, last=position == len(names) - 1))
         except FileNotFoundError:
             continue
-    return found
+    return segments
 
 
 def _segment(log: str, name: str, *, last: bool) -> SegmentFile:
@@ -62,14 +62,14 @@ def _segment(log: str, name: str, *, last: bool) -> SegmentFile:
 
 
 def _read(log: str, name: str) -> bytes:
-    """Read, not mapped: its writer may shorten it."""
+    """Read a file without mapping it, because the writer may truncate it."""
     return (Path(log) / name).read_bytes()
 
 
 def _has_hole(log: str, seen: Segment, image: bytes) -> bool:
-    """Whether confirmed frames follow one that is not valid, also when it is read again.
+    """Return whether confirmed frames follow an invalid one.
 
-    The first time, its writer may have been at work while it was read.
+    Reads the file a second time, because the writer may have been writing during the first.
     """
     for data in (image, _read(log, seen.name)):
         rest = valid_frames(data, seen.header, seen.end_offset)
@@ -79,7 +79,7 @@ def _has_hole(log: str, seen: Segment, image: bytes) -> bool:
 
 
 def identity_of(log: str, names: list[str]) -> tuple[str | None, int]:
-    """The id and the format of the log, from its newest readable segment."""
+    """Return the id and the format of the log, from its newest readable segment."""
     for name in reversed(names):
         with (Path(log) / name).open("rb") as file:
             header = decode_segment_header(file.read(BLOCK_BYTES), f"{log}/{name}")
@@ -89,7 +89,7 @@ def identity_of(log: str, names: list[str]) -> tuple[str | None, int]:
 
 
 def durability_of(reader: LogReader, last: SegmentFile | None) -> str:
-    """The durability level of the newest frames, as far as they show it."""
+    """Describe the durability level of the newest frames, as far as they show it."""
     if last is None or reader.end_index == reader.first_index:
         return "unknown (the log is empty)"
     if last.state == "sealed":

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pillarbox.broker import Broker, Config
 
 _COLLECT_SECONDS: Final = 60.0
-_NEVER_BY_ITSELF: Final = 1_000_000_000
-_M_MMAP_THRESHOLD: Final = -3  # of malloc.h
+_NEVER: Final = 1_000_000_000
+_M_MMAP_THRESHOLD: Final = -3  # from malloc.h
 _SWITCH_SECONDS: Final = 0.000_02  # how long another thread may keep the event loop waiting
 
 
@@ -112,8 +112,8 @@ def serve(
     _give_memory_back()
     sys.setswitchinterval(_SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        again = partial(load, config, flags, key)
-        return runner.run(_run(chosen, again, pipelines, read_only=read_only, json=json))
+        reload = partial(load, config, flags, key)
+        return runner.run(_run(chosen, reload, pipelines, read_only=read_only, json=json))
 
 
 async def _run(
@@ -150,9 +150,9 @@ async def _run(
     except MailboxConnectionError as error:
         output.complain(f"the store {store} can't be used: {error}")
         return FAILED
-    dashboard.start()  # it keeps a history of the queues, whether anyone looks or not
-    gc.freeze()  # exempt what was loaded at start-up from every collection
-    gc.set_threshold(*gc.get_threshold()[:2], _NEVER_BY_ITSELF)
+    dashboard.start()  # records the history of the queues even while no one views it
+    gc.freeze()  # exempt objects loaded at start-up from every collection
+    gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
     collecting = asyncio.create_task(_collect_garbage())
     _announce(broker, json=json)
     await stopping.wait()
@@ -164,8 +164,8 @@ async def _run(
 async def _collect_garbage() -> None:
     """Run full garbage collections, for at most a thousandth of the time.
 
-    A full collection visits every message in memory while no request is served. By itself,
-    Python would run several a second while a queue grows, and find hardly any garbage.
+    A full collection visits every message in memory and blocks all requests. By default, Python
+    would run several per second while a queue grows, and find hardly any garbage.
     """
     took = 0.0
     while True:
@@ -195,7 +195,7 @@ def _announce(broker: Broker, *, json: bool) -> None:
 
 
 def _allow_many_connections() -> None:
-    """Raise the limit of open files: each long poll is a file descriptor."""
+    """Raise the limit of open files: each long poll needs a file descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         with suppress(ValueError, OSError):
@@ -205,8 +205,8 @@ def _allow_many_connections() -> None:
 def _give_memory_back() -> None:
     """Return large buffers to the system when they are freed.
 
-    By default glibc raises its mmap threshold to the largest size that was freed (up to 32 MB),
-    and keeps smaller buffers in the heap. A fixed threshold turns that off.
+    By default, glibc raises its mmap threshold to the largest size freed so far (up to 32 MB), and
+    keeps smaller buffers in the heap. A fixed threshold disables that.
     """
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 << 10)

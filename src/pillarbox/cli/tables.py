@@ -1,4 +1,4 @@
-"""Typed logs of pipelines on the command line: what they hold, and their rows, without Spark."""
+"""Typed logs of pipelines on the command line: their metadata and rows, without Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pillarbox.spark.table import TableLog, is_table
 
 
 def table_of(text: str) -> TableLog | None:
-    """The typed log in a directory or at a URL; None if there is none."""
+    """Return the typed log in a directory or at a URL; None if there is none."""
     location = location_of(text)
     return TableLog(location) if location is not None and is_table(location) else None
 
@@ -37,7 +37,7 @@ def info_of(table: TableLog) -> dict[str, Any]:
 
 
 def rows_of(table: TableLog, start: int, end: int | None) -> Iterator[dict[str, Any]]:
-    """Rows as JSON objects, each with its index."""
+    """Yield rows as JSON objects, each with its index."""
     for index, row in table.rows(start, end):
         yield {"index": index} | msgspec.json.decode(json_of(row))
 

@@ -51,7 +51,7 @@ def _print(watch: _Watch, interval: float, *, once: bool, json: bool) -> None:
     while True:
         watch.refresh()
         if json:
-            queues = [each.as_json() | {"rate": watch.rate(each)} for each in watch.found]
+            queues = [each.as_json() | {"rate": watch.rate(each)} for each in watch.queues]
             output.print_json({"time": output.iso(time.time_ns()), "queues": queues})
         else:
             output.console().print(watch.table(None))
@@ -71,24 +71,24 @@ def _show(watch: _Watch, interval: float) -> None:
 
 
 class _Watch:
-    """The queues now and at the previous refresh."""
+    """The current queues, and their sizes at the previous refresh."""
 
     def __init__(self, url: str, sort: Sort) -> None:
         self._url = url
         self._sort = sort
-        self.found: list[QueueInfo] = []
+        self.queues: list[QueueInfo] = []
         self._before: dict[str, int] = {}
         self._refreshed_at = 0.0
         self._elapsed = 0.0
 
     def refresh(self) -> None:
-        self._before = {each.name: each.stats.total for each in self.found}
-        self.found = sorted(queues_at(self._url), key=self._sort_key)
+        self._before = {each.name: each.stats.total for each in self.queues}
+        self.queues = sorted(queues_at(self._url), key=self._sort_key)
         now = time.monotonic()
         self._elapsed, self._refreshed_at = now - self._refreshed_at, now
 
     def rate(self, info: QueueInfo) -> float | None:
-        """Messages per second by which it grew since the previous refresh."""
+        """Return the growth in messages per second since the previous refresh."""
         before = self._before.get(info.name)
         return None if before is None else round((info.stats.total - before) / self._elapsed, 1)
 
@@ -99,9 +99,10 @@ class _Watch:
         return -(getattr(info.stats, key) or 0), info.name
 
     def table(self, lines: int | None) -> Table:
-        table = queue_table(self.found[:lines], "rate", self._rate_text)
-        held = sum(each.stats.total for each in self.found)
-        table.caption = f"{output.count(len(self.found), 'queue')}, {output.count(held, 'message')}"
+        table = queue_table(self.queues[:lines], "rate", self._rate_text)
+        total = sum(each.stats.total for each in self.queues)
+        queues, messages = output.count(len(self.queues), "queue"), output.count(total, "message")
+        table.caption = f"{queues}, {messages}"
         table.caption_justify = "left"
         return table
 

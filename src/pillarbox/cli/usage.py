@@ -1,4 +1,4 @@
-"""What a wrong command line is told: which word is wrong, and where the help is."""
+"""Error messages for a wrong command line: which argument is wrong, and which help to read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cyclopts import (
 from pillarbox.cli.output import UsageError
 from pillarbox.core.errors import InvalidParameterError
 
-# The parameters of mailboxes whose options have other names.
+# Mailbox parameters whose command-line options have other names.
 _OPTIONS = {
     "url": "URL",
     "max_messages": "--max",
@@ -31,7 +31,7 @@ _KINDS = {int: "a whole number", float: "a number"}
 
 
 def usage_message(error: Exception, app: App, tokens: Sequence[str]) -> str:
-    """An error of usage as one line that ends with the command whose help to read."""
+    """Return a usage error as one line that ends with the help command."""
     path, _, rest = app.parse_commands(list(tokens))
     text = _describe(error, app, rest).rstrip(".")
     stop = "" if text.endswith("?") else "."
@@ -59,11 +59,11 @@ def _describe(error: Exception, app: App, rest: Sequence[str]) -> str:
 
 
 def refused_option(error: InvalidParameterError, app: App, tokens: Sequence[str]) -> str | None:
-    """The same for a value that a mailbox refused; None if no option or argument gave it."""
+    """Return a usage error for a value that a mailbox refused; None if no option set it."""
     _, apps, _ = app.parse_commands(list(tokens))
     option = _OPTIONS.get(error.parameter, f"--{error.parameter.replace('_', '-')}")
     known = apps[-1].assemble_argument_collection() if apps[-1].default_command else ()
     if option not in [name for each in known for name in each.names]:
         return None
-    blamed = UsageError(option + str(error).removeprefix(error.parameter))
-    return usage_message(blamed, app, tokens)
+    usage_error = UsageError(option + str(error).removeprefix(error.parameter))
+    return usage_message(usage_error, app, tokens)

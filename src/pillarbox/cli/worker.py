@@ -105,7 +105,7 @@ def worker(
 
 
 class ProgressLine:
-    """Progress on stderr: live on a terminal, else a line per handler on each change of state."""
+    """Progress on stderr: live on a terminal, else a line per handler on state changes."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -138,7 +138,7 @@ class ProgressLine:
             self._live.update(Text("\n".join(self._figures(status, now))), refresh=True)
 
     def _figures(self, status: Status, now: float) -> list[str]:
-        """A line with the figures of each handler."""
+        """Return a line with the stats of each handler."""
         handled = Counter({name: stats.handled for name, stats in status.workers.items()})
         self._samples = [each for each in self._samples if now - each[0] <= _RATE_SECONDS]
         self._samples.append((now, handled))
