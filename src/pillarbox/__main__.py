@@ -1,4 +1,4 @@
-"""The `pillarbox` command, also `python -m pillarbox`. Says what to install where it must."""
+"""The `pillarbox` command, also `python -m pillarbox`. Says what to install if necessary."""
 
 from __future__ import annotations
 

@@ -26,22 +26,22 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SPIN_SECONDS = 0.01  # how long a thread spins before it queues
-_RETRY_SECONDS = 0.01  # how long it waits in the queue before it tries by itself
+_RETRY_SECONDS = 0.01  # how long it waits in the queue before it retries
 _YIELD_EVERY_SECONDS = 0.01  # how often a release lets the first in the queue run,
 _YIELD_SECONDS = 0.0002  # and for how long
 _MARK = "held"
 
 
 class AdaptiveLock:
-    """Held by one thread at a time: `lock.run(step)`, or `with lock:`.
+    """A mutual-exclusion lock: `lock.run(step)`, or `with lock:`.
 
-    A handler may raise after any call, at any function's start and at the end of each round of
-    a loop; CPython promises this since 3.10. So nothing of that stands between taking the token
-    and noting its holder, and what was taken is given back by a call of C. (`with` can't do that
-    when it ends: use it where no handler raises.)
+    A signal handler may raise after any call, at the start of any function and at the end of each
+    loop iteration; CPython guarantees this since 3.10. So there is none of these between taking
+    the token and recording its holder, and the token is returned by a C call. (`with` can't do
+    that on exit: use it where no handler raises.)
 
-    A verb that is too quick for `run` takes the token itself, if it is free, and says so in a
-    local variable called `held`, by which a handler that interrupts it is recognised:
+    A fast path that can't afford `run` takes the token itself if it is free, and marks its frame
+    with a local variable named `held`, so that a signal handler that interrupts it is detected:
 
         try:
             del token[0]
@@ -59,8 +59,8 @@ class AdaptiveLock:
     def __init__(self) -> None:
         self.token: list[None] = [None]  # empty while the lock is held
         self.give = self.token.append
-        self.holder = 0  # the thread that holds it, unless a quick verb does
-        self.queue: dict[threading.Lock, None] = {}  # the gates of threads that wait for long
+        self.holder = 0  # the holding thread, unless a fast path holds it
+        self.queue: dict[threading.Lock, None] = {}  # the gates of queued threads
         self._yield_at = 0.0
 
     def run(self, step: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
@@ -77,7 +77,7 @@ class AdaptiveLock:
                 self.holder = me
             return step(*args, **options)
         finally:
-            if self.holder == me:  # it was not before: this call has taken it
+            if self.holder == me:  # taken by this call
                 self.holder = 0
                 self.token.append(None)
                 if self.queue:
@@ -96,11 +96,11 @@ class AdaptiveLock:
             self.yield_to_queue()
 
     def is_mine(self) -> bool:
-        """Whether this thread holds the lock, perhaps in a frame that a handler has interrupted."""
+        """Return whether this thread holds the lock, even in a frame a handler interrupted."""
         return self.holder == get_ident() or (not self.token and _marked(self.token))
 
     def restart_after_fork(self) -> None:
-        """In the child no other thread is left that holds the lock or waits for it."""
+        """Reset the lock in a forked child, where no other thread holds it or waits for it."""
         self.token[:] = [None]
         self.holder = 0
         self.queue.clear()
@@ -142,13 +142,13 @@ class AdaptiveLock:
         if now < self._yield_at:
             return
         self._yield_at = now + _YIELD_EVERY_SECONDS
-        with suppress(StopIteration, RuntimeError):  # it is gone by now, or about to look
+        with suppress(StopIteration, RuntimeError):  # the waiter is gone, or about to retry
             next(iter(self.queue)).release()
             sleep(_YIELD_SECONDS)
 
 
 def _marked(token: list[None]) -> bool:
-    """Whether a frame below, which must have been interrupted, says that it holds the token."""
+    """Return whether an interrupted frame of this thread is marked as holding the token."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if _MARK in frame.f_code.co_varnames and frame.f_locals.get(_MARK) is token:

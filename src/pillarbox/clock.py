@@ -99,7 +99,7 @@ class WallClock(SystemClock):
 
 @functools.cache
 def boot_id() -> str:
-    """A random id of the current boot; empty if the system has none."""
+    """Return a random id of the current boot; empty if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

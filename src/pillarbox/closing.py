@@ -27,7 +27,7 @@ class AsyncClosing(ABC):
     __slots__ = ()
 
     async def open(self) -> Self:
-        """Connect, or whatever must be awaited before use; by default nothing."""
+        """Connect, if necessary before use. Does nothing by default."""
         return self
 
     @abstractmethod

@@ -62,7 +62,7 @@ class Codec(Generic[T]):
 
 
 def codec_for(body_type: type[T] | Any = Any) -> Codec[T]:
-    """The codec of a body type; InvalidParameterError if JSON can't represent it."""
+    """Return the codec of a body type; InvalidParameterError if JSON can't represent it."""
     hint: Any = body_type
     try:
         return _build(hint)
@@ -178,7 +178,7 @@ def _has_pydantic(hint: Any) -> bool:
 
 
 def _walk(shape: Any) -> Iterator[Any]:
-    """A type and all its parts, each once, even if it refers to itself."""
+    """Yield a type and all its parts, each once, even if it refers to itself."""
     seen: set[int] = set()
     todo = [shape]
     while todo:
@@ -196,7 +196,7 @@ def _is_any(node: Any) -> bool:
 
 
 def _members(hint: Any) -> Iterator[Any]:
-    """The members of a union, however it is written; any other type itself."""
+    """Yield the members of a union, however it is written; any other type itself."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
         yield from _members(hint.__origin__)
@@ -210,7 +210,7 @@ def _members(hint: Any) -> Iterator[Any]:
 
 
 def _acceptance(body_type: Any) -> tuple[frozenset[type], Callable[[Any], bool]]:
-    """The classes that are accepted without further tests, and the test for all others."""
+    """Return the classes that are accepted without further tests, and the test for all others."""
     classes: set[type] = set()
     literals: set[tuple[type, Any]] = set()
     for member in _members(body_type):

@@ -1,4 +1,4 @@
-"""What happens where an optional package is missing: the error names the pip command."""
+"""The error for a missing optional package, which names the pip command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class MissingExtraError(ModuleNotFoundError):
 
 @contextmanager
 def extra(name: str, feature: str) -> Iterator[None]:
-    """Around the imports of what `pillarbox[name]` installs.
+    """Wrap imports of packages that `pillarbox[name]` installs, to explain a missing one.
 
     Examples:
         >>> with extra("redis", "a mailbox on Redis"):

@@ -38,7 +38,8 @@ class KeyValueLogger:
         exception = values.pop("exc_info", None)
         pairs = {"event": event, **values}.items()
         line = " ".join(f"{key}={value!r}" for key, value in pairs)
-        # A line is no format string: it may hold a percent sign. The caller is two frames up.
+        # The line is not a format string: it may contain a percent sign. The caller is two frames
+        # up.
         self._logger.log(level, "%s", line, exc_info=exception, stacklevel=3)
 
 

@@ -1,4 +1,4 @@
-"""A lock that a thread can't take twice, and how a thread lets others run."""
+"""A non-reentrant lock, work that signal handlers can't interrupt, and pauses for long work."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ RLock: TypeAlias = Any  # with `_is_owned()`, which the type stubs leave out
 
 
 class Mutex(_RLock):  # type: ignore[misc]
-    """`with mutex:`; a signal handler that needs what it interrupted gets `ReentrantCallError`.
+    """A lock that raises `ReentrantCallError` in a signal handler that interrupted its holder.
 
-    It is released by C code, which no handler can keep from it.
+    It is released by C code, which no handler can prevent.
     """
 
     def __enter__(self) -> bool:
@@ -30,14 +30,14 @@ class Mutex(_RLock):  # type: ignore[misc]
             raise reentrant_call()
         try:
             return bool(self.acquire())
-        except BaseException:  # a signal handler raised, perhaps when it was ours already
+        except BaseException:  # a signal handler raised, perhaps after the lock was taken
             if self._is_owned():
                 self.release()
             raise
 
 
 def not_reentrant(lock: RLock) -> RLock:
-    """`with not_reentrant(lock):` raises `ReentrantCallError` if this thread has the lock.
+    """Return the lock for a `with` block; raise `ReentrantCallError` if this thread holds it.
 
     `with` acquires and releases it in C: a signal handler that raises can't leave it locked.
     """
@@ -47,7 +47,7 @@ def not_reentrant(lock: RLock) -> RLock:
 
 
 def reentrant_call() -> ReentrantCallError:
-    """What a handler gets to read."""
+    """Return the error for a signal handler that called what it interrupted."""
     return ReentrantCallError(
         "this thread was interrupted in the middle of another call to the same mailbox or store, "
         "which can't go on before the signal handler returns: let the handler set a flag, put "
@@ -56,9 +56,9 @@ def reentrant_call() -> ReentrantCallError:
 
 
 def now_or_soon(work: Callable[P, object], *args: P.args, **options: P.kwargs) -> None:
-    """Do this now; or in another thread, where it is a call that this one interrupted.
+    """Call `work` now, or in another thread if a signal handler interrupted the same object.
 
-    For closing: that must work in any signal handler. The program waits for it before it ends.
+    For `close`, which must work in any signal handler. The program waits for it before it exits.
     """
     try:
         work(*args, **options)
@@ -69,10 +69,10 @@ def now_or_soon(work: Callable[P, object], *args: P.args, **options: P.kwargs) -
 
 
 def uninterrupted(work: Callable[P, object], *args: P.args, **options: P.kwargs) -> None:
-    """Do this on a thread of its own, where no signal handler runs, and wait until it is done.
+    """Call `work` in its own thread, where no signal handler runs, and wait until it is done.
 
-    What handlers raise in this thread meanwhile is dropped: this is for code that has caught
-    what a handler raised, and raises that afterwards.
+    Drops exceptions that handlers raise in this thread meanwhile: the caller has already caught
+    one, and re-raises it afterwards.
     """
     todo, done = [work], threading.Lock()
     done.acquire()
@@ -81,12 +81,13 @@ def uninterrupted(work: Callable[P, object], *args: P.args, **options: P.kwargs)
     def run() -> None:
         try:
             mine = todo.pop()
-        except IndexError:  # another thread has it: a handler raised when that had just started
+        # Already running in the other thread: a handler raised just after its start.
+        except IndexError:
             return
         try:
             mine(*args, **options)
             outcome.append(None)
-        except BaseException as error:  # noqa: BLE001 - it is raised by whoever waits
+        except BaseException as error:  # noqa: BLE001 - re-raised by the waiting thread
             outcome.append(error)
         finally:
             done.release()
@@ -105,20 +106,20 @@ def uninterrupted(work: Callable[P, object], *args: P.args, **options: P.kwargs)
 def _start(run: Callable[[], None]) -> None:
     try:
         start_new_thread(run, ())
-    except RuntimeError:  # the process has as many threads as it may
+    except RuntimeError:  # no more threads can be started
         run()
 
 
 def short_pause() -> None:
     """Let other threads run between two pieces of long work.
 
-    Without it they wait for the interpreter for milliseconds each time that they need it.
+    Without it, they wait milliseconds for the interpreter each time they need it.
     """
     sleep(_PAUSE_SECONDS)
 
 
 def paced(items: Iterable[T], at_once: int) -> Iterator[T]:
-    """These items, with a short pause after each `at_once` of them."""
+    """Yield the items, with a short pause after every `at_once` of them."""
     for number, item in enumerate(items, 1):
         yield item
         if number % at_once == 0:

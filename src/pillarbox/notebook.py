@@ -10,7 +10,7 @@ BODY_CHARS_MAX = 2_000
 
 
 def table(title: str, rows: Iterable[tuple[str, Any]]) -> str:
-    """A table of names and values."""
+    """Return a table of names and values."""
     cells = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th>'
         f'<td style="text-align:left">{_cell(value)}</td></tr>'

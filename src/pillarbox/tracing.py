@@ -20,12 +20,12 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def active() -> bool:
-    """Whether the program has loaded OpenTelemetry."""
+    """Return whether the program has loaded OpenTelemetry."""
     return hasattr(sys.modules.get(API), "get_current_span")
 
 
 def with_context(attributes: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """The attributes of a message to send, with the context of the current span, if any."""
+    """Return the attributes of a message to send, with the context of the current span, if any."""
     api = sys.modules.get(API)
     if api is None or not active() or not api.get_current_span().get_span_context().is_valid:
         return attributes
@@ -37,12 +37,12 @@ def with_context(attributes: Mapping[str, str] | None) -> Mapping[str, str] | No
 
 
 def sender_context(attributes: Mapping[str, str] | None) -> Any:
-    """The context of whoever sent a message, as the parent of a span."""
+    """Return the context of a message's sender, as the parent of a span."""
     return _propagator().extract(attributes or {})
 
 
 def span_attributes(operation: str, kind: str, queue: str) -> dict[str, Any]:
-    """The attributes of a span, as the semantic conventions for messaging name them."""
+    """Return the attributes of a span, as the semantic conventions for messaging name them."""
     return {
         "messaging.system": SYSTEM,
         "messaging.operation.name": operation,
@@ -52,7 +52,7 @@ def span_attributes(operation: str, kind: str, queue: str) -> dict[str, Any]:
 
 
 def accepting(queue: str, attributes: Mapping[str, str] | None) -> AbstractContextManager[object]:
-    """The span of a broker that accepts a message; nothing if the message carries no context."""
+    """Return the span of a broker accepting a message; no span without a context."""
     if not attributes or _TRACEPARENT not in attributes or not active():
         return _NOTHING
     api: Any = sys.modules[API]

@@ -36,7 +36,7 @@ ROWS_WORTH_A_BATCH = 512
 def read_batches(
     directory: LogDirectory, catalog: Catalog, first_index: int, stop: int
 ) -> Iterator[Any]:
-    """Record batches of the records from `first_index` up to `stop`."""
+    """Yield record batches of the records from `first_index` up to `stop`."""
     index = first_index
     while index < stop:
         segment = catalog.of_index(index)
@@ -51,7 +51,7 @@ def read_batches(
 def read_segment(
     directory: LogDirectory, segment: Segment, first_index: int, stop: int
 ) -> Iterator[Any]:
-    """Record batches of the records of one segment from `first_index` up to `stop`."""
+    """Yield record batches of the records of one segment from `first_index` up to `stop`."""
     with directory.opened(segment.name) as handle:
         directory.disk.lock(handle, exclusive=False)
         file = pa.py_buffer(directory.disk.map(handle, directory.disk.size(handle)))
@@ -60,7 +60,7 @@ def read_segment(
 
 
 def _runs(frames: Iterator[FrameHeader]) -> Iterator[list[FrameHeader]]:
-    """Groups of consecutive frames, of some megabytes each."""
+    """Yield groups of consecutive frames, of some megabytes each."""
     run: list[FrameHeader] = []
     size = 0
     for frame in frames:
@@ -74,7 +74,7 @@ def _runs(frames: Iterator[FrameHeader]) -> Iterator[list[FrameHeader]]:
 
 
 def _frames(file: Any, segment: Segment, index: int, stop: int) -> Iterator[FrameHeader]:
-    """The checked data frames of a segment that hold records from `index` up to `stop`."""
+    """Yield the checked data frames of a segment that hold records from `index` up to `stop`."""
     codec = segment.header.codec
     offset = segment.index.floor_of_index(index)
     end = index
@@ -92,7 +92,7 @@ def _frames(file: Any, segment: Segment, index: int, stop: int) -> Iterator[Fram
 
 
 def _batches(file: Any, run: list[FrameHeader], start: int, stop: int) -> Iterator[Any]:
-    """Consecutive frames as record batches that use the pages of the file.
+    """Yield consecutive frames as record batches that use the pages of the file.
 
     Many small frames are copied into one batch, as that is faster than many batches.
     """
@@ -114,7 +114,7 @@ def _records(file: Any, frame: FrameHeader) -> Any:
 
 
 def _times(run: list[FrameHeader]) -> Any:
-    """The time of each record, computed per frame."""
+    """Return the time of each record, computed per frame."""
     ends = pa.array(accumulate(frame.count for frame in run), pa.int32())
     of_frames = pa.array([frame.time_ns for frame in run], SCHEMA.field("time").type)
     runs: Any = pa.RunEndEncodedArray.from_arrays(ends, of_frames)

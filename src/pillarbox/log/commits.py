@@ -34,7 +34,7 @@ def encode_commit(commit: Commit) -> bytes:
 
 
 def read_commit(directory: LogDirectory, segment: Segment, offset: int) -> Commit:
-    """The commit in the frame at `offset`."""
+    """Return the commit in the frame at `offset`."""
     with directory.opened(segment.name) as handle:
         found = read_frame(directory.disk, handle, segment.header.codec, offset)
     if found is None or not found[0].commits:
@@ -44,21 +44,21 @@ def read_commit(directory: LogDirectory, segment: Segment, offset: int) -> Commi
 
 
 def decode_commit(frame: FrameHeader, payload: bytes) -> Commit:
-    """The commit in the payload of a checked frame."""
+    """Return the commit in the payload of a checked frame."""
     framed = payload[_commit_at(frame) :]
     size = int.from_bytes(framed[:8], "little")
     return msgspec.msgpack.decode(framed[8 : 8 + size], type=Commit)
 
 
 def relink(frame: FrameHeader, payload: bytes, previous_offset: int) -> bytes:
-    """The payload of a frame that a repair moves, with the new offset of the previous commit."""
+    """Return the payload of a moved frame, with the new offset of the previous commit."""
     commit = decode_commit(frame, payload)
     commit = msgspec.structs.replace(commit, previous_offset=previous_offset)
     return payload[: _commit_at(frame)] + encode_commit(commit)
 
 
 def _commit_at(frame: FrameHeader) -> int:
-    """The offset of the commit in the payload of a frame: after the records, if any."""
+    """Return the offset of the commit in the payload of a frame: after the records, if any."""
     if frame.kind == COMMIT:
         return 0
     return frame_bytes(frame.count, frame.data_bytes) - HEADER_BYTES

@@ -61,7 +61,7 @@ class ConfirmedIndex:
             self._watchers.notify()
 
     def get(self) -> int | None:
-        """The confirmed index; None if it was never set, or is being set now."""
+        """Return the confirmed index; None if it was never set, or is being set now."""
         if self._shared_word is None:
             with suppress(FileNotFoundError):
                 self._shared_word = self._disk.shared_word(self._path, write=False)

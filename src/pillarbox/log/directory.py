@@ -28,12 +28,12 @@ _ADOPTED_NAME = re.compile(r"\d{20}a\.seg(\.pending)?")
 
 
 def segment_name(base_index: int) -> str:
-    """Names sort like segments."""
+    """Return the file name of a segment; names sort like their first indices."""
     return f"{base_index:020d}.seg"
 
 
 def base_of_name(name: str) -> int:
-    """The first index in the name of a segment file."""
+    """Return the first index in the name of a segment file."""
     return int(name[:20])
 
 
@@ -58,7 +58,7 @@ class LogDirectory:
         return self.disk.names(self.path)
 
     def segment_names(self, suffix: str = "") -> list[str]:
-        """The names of the segments in order, and those with this suffix after the name."""
+        """Return the names of the segments in order, and those with this suffix after the name."""
         names = self.names()
         adopted = next(filter(_ADOPTED_NAME.fullmatch, names), None)
         if adopted is not None:

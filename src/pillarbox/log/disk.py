@@ -46,7 +46,7 @@ class Disk(Protocol):
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int: ...
     def close(self, handle: int) -> None: ...
     def pread(self, handle: int, size: int, offset: int, *, wait: bool = True) -> bytes:
-        """Up to `size` bytes. Without `wait`, BlockingIOError if they are not in memory."""
+        """Return up to `size` bytes. Without `wait`, BlockingIOError if they are not in memory."""
 
     def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int: ...
     def fdatasync(self, handle: int) -> None: ...
@@ -222,7 +222,7 @@ def opened(disk: Disk, path: str, *, write: bool = False, create: bool = False) 
 
 
 def has_no_space(error: OSError) -> bool:
-    """Whether the disk, or the user's quota, is full."""
+    """Return whether the disk, or the user's quota, is full."""
     return error.errno in _NO_SPACE
 
 
@@ -271,7 +271,7 @@ def make_directory(disk: Disk, path: str) -> None:
 
 
 def _names(disk: Disk, path: str) -> list[str] | None:
-    """The names in a directory; None if it does not exist."""
+    """Return the names in a directory; None if it does not exist."""
     try:
         return disk.names(path)
     except FileNotFoundError:
@@ -286,7 +286,7 @@ def _sync_parent(disk: Disk, path: str) -> None:
 
 
 def read_file(disk: Disk, path: str) -> bytes:
-    """The contents of a small file."""
+    """Return the contents of a small file."""
     with opened(disk, path) as handle:
         return disk.pread(handle, disk.size(handle), 0)
 

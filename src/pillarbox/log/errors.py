@@ -35,7 +35,7 @@ class LogClosedError(LogError):
 
 
 def holder_of_lock(pid: int | None) -> str:
-    """The process that holds a lock, for an error; `pid` is the one that took it, if known."""
+    """Describe the process that holds a lock; `pid` is the one that took it, if known."""
     if not pid:
         return "another process"
     try:

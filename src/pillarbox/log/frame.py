@@ -80,12 +80,12 @@ class FrameHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def offsets_bytes(count: int) -> int:
-    """The size of the offsets of `count` records, padded."""
+    """Return the size of the offsets of `count` records, padded."""
     return ((count + 1) * 4 + 7) & ~7
 
 
 def frame_bytes(count: int, data_bytes: int) -> int:
-    """The length of a frame of `count` records."""
+    """Return the length of a frame of `count` records."""
     return HEADER_BYTES + offsets_bytes(count) + ((data_bytes + 7) & ~7)
 
 
@@ -101,7 +101,7 @@ class EncodedRecords(msgspec.Struct, frozen=True):
 
 
 def encode_all(records: Sequence[bytes] | EncodedRecords) -> tuple[bytes, int]:
-    """As `encode_records`, of records that may be encoded already."""
+    """Return the payload and data size of records that may already be encoded."""
     if isinstance(records, EncodedRecords):
         return records.payload, records.data_bytes
     return encode_records(records)
@@ -110,14 +110,14 @@ def encode_all(records: Sequence[bytes] | EncodedRecords) -> tuple[bytes, int]:
 def encode_offsets(
     offsets: memoryview, data: memoryview, count: int, data_bytes: int
 ) -> EncodedRecords:
-    """Records that lie one after another, with the place where each begins and the last ends."""
+    """Encode contiguous records, given the offsets where each begins and the last ends."""
     places = 4 * (count + 1)
     payload = b"".join((offsets, _PADDING[places & 7], data, _PADDING[data_bytes & 7]))
     return EncodedRecords(payload, count, data_bytes)
 
 
 def encode_records(records: Sequence[bytes]) -> tuple[bytes, int]:
-    """The payload of a data frame, and the size of the records in it."""
+    """Return the payload of a data frame, and the size of the records in it."""
     if len(records) == 1:
         record = records[0]
         size = len(record)
@@ -152,7 +152,7 @@ class FrameCodec:
         size: int = 0,
         flags: int = 0,
     ) -> bytes:
-        """The header of a frame, with the checksum over it and the payload; see `FrameHeader`."""
+        """Return the header of a frame, with the checksum of header and payload."""
         epoch, length = self._epoch, len(payload)
         checked = _CHECKED.pack(
             MAGIC, FORMAT, kind, flags, epoch, length, index, at, synced, count, size, 0, 0, offset
@@ -161,7 +161,7 @@ class FrameCodec:
         return checked[:_UNCHECKED_BYTES] + _CRC.pack(crc)
 
     def decode_header(self, data: Buffer, position: int, offset: int) -> FrameHeader | None:
-        """The header at `data[position:]`, or None if no frame of this segment starts there.
+        """Return the header at `data[position:]`, or None if no frame of this segment starts there.
 
         It is only plausible: `is_valid` decides.
         """
@@ -181,7 +181,7 @@ class FrameCodec:
         return FrameHeader(kind, offset, size, first, at, synced, count, data_bytes, flags)
 
     def is_valid(self, header: FrameHeader, data: Buffer, position: int) -> bool:
-        """Whether the frame at `data[position:]` is complete and its checksum holds."""
+        """Return whether the frame at `data[position:]` is complete and its checksum holds."""
         start = position + HEADER_BYTES
         end = start + header.payload_bytes
         if end > len(data):
@@ -192,13 +192,13 @@ class FrameCodec:
         return bool(crc == _CRC.unpack_from(data, position + _UNCHECKED_BYTES)[0])
 
     def frame_at(self, data: Buffer, position: int, offset: int) -> FrameHeader | None:
-        """The header of the valid frame at `data[position:]`, or None."""
+        """Return the header of the valid frame at `data[position:]`, or None."""
         header = self.decode_header(data, position, offset)
         return header if header is not None and self.is_valid(header, data, position) else None
 
 
 def walk(data: bytes, index: int) -> tuple[int, int]:
-    """The position in `data` of the frame with `index`, and the size that its header claims.
+    """Return the position in `data` of the frame with `index`, and the size that its header claims.
 
     Follows headers without checking them; the caller must check the frame that is found.
     """
@@ -212,7 +212,7 @@ def walk(data: bytes, index: int) -> tuple[int, int]:
 
 
 def decode_records(data: bytes, header: FrameHeader, position: int) -> list[bytes]:
-    """The records of a checked data frame whose payload is at `data[position:]`."""
+    """Return the records of a checked data frame whose payload is at `data[position:]`."""
     start = position + offsets_bytes(header.count)
     if header.count == 1:
         return [data[start : start + header.data_bytes]]
@@ -224,7 +224,7 @@ def decode_records(data: bytes, header: FrameHeader, position: int) -> list[byte
 
 
 def decode_record(frame: bytes, header: FrameHeader, number: int) -> bytes:
-    """One record of a checked data frame, by its position in the frame."""
+    """Return one record of a checked data frame, by its position in the frame."""
     start, end = _ONE_OFFSETS.unpack_from(frame, HEADER_BYTES + number * 4)
     data = HEADER_BYTES + offsets_bytes(header.count)
     return frame[data + start : data + end]

@@ -115,7 +115,7 @@ class FrameReader:
         self._checked: tuple[Segment, FrameHeader, bytes] | None = None
 
     def record(self, segment: Segment, index: int, *, wait: bool = True) -> bytes:
-        """One confirmed record. Only its own frame is checked.
+        """Return one confirmed record. Only its own frame is checked.
 
         Without `wait`, BlockingIOError if it is not in memory.
         """
@@ -153,7 +153,7 @@ class FrameReader:
     def _window(
         self, segment: Segment, file: _File, start: int, stop: int | None, *, wait: bool
     ) -> bytes:
-        """The bytes between two entries of the index, cached because they never change."""
+        """Return the bytes between two entries of the index, cached because they never change."""
         if stop is None:
             return self._disk.pread(file.handle, WINDOW_BYTES, start, wait=wait)
         key = (segment.base_index, start)
@@ -166,7 +166,7 @@ class FrameReader:
         return data
 
     def block_of_index(self, segment: Segment, index: int, end_index: int) -> Block:
-        """The block with `index`; `end_index` is the end of the confirmed records."""
+        """Return the block with `index`; `end_index` is the end of the confirmed records."""
         offset = segment.index.floor_of_index(index)
         while True:
             block = self.block(segment, offset, end_index)
@@ -177,7 +177,7 @@ class FrameReader:
             offset = block.next_offset
 
     def block(self, segment: Segment, offset: int, end_index: int) -> Block:
-        """The confirmed frames from `offset` on, as many as one read returns."""
+        """Return the confirmed frames from `offset` on, as many as one read returns."""
         key = (segment.base_index, offset)
         with self._lock:
             cached = self._blocks.get(key)
@@ -238,7 +238,7 @@ class FrameReader:
 def _parse(
     segment: Segment, file: _File, data: bytes, offset: int, end_index: int
 ) -> tuple[list[FrameHeader], int, int]:
-    """The confirmed frames in `data`, their end, and the size of the next frame if it is cut."""
+    """Return the confirmed frames in `data`, their end, and the size of a truncated next one."""
     frames: list[FrameHeader] = []
     position = 0
     expected: int | None = None

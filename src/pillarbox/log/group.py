@@ -47,7 +47,7 @@ def decide(groups: list[Group], error: Exception | None) -> None:
 
 
 def nothing() -> None:
-    """A callback that only marks the group as wanted."""
+    """Do nothing: a callback that only marks the group as awaited."""
 
 
 def remove_waiter(group: Group, parked: threading.Lock) -> bool:

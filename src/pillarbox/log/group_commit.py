@@ -44,7 +44,7 @@ class Ticket:
         self.count = count
 
     def done(self) -> bool:
-        """Whether the records are confirmed or have failed."""
+        """Return whether the records are confirmed or have failed."""
         return self._group.done
 
     def wait(self, timeout: float | None = None) -> int:
@@ -59,7 +59,7 @@ class Ticket:
         self._commit.when_done(self._group, lambda: callback(self))
 
     def exception(self) -> Exception | None:
-        """The error, or None."""
+        """Return the error, or None."""
         return self._group.error
 
     def __await__(self) -> Generator[Any, None, int]:
@@ -108,7 +108,7 @@ class GroupCommit:
             raise reentrant_call()
 
     def is_busy_here(self) -> bool:
-        """Whether this thread leads or waits already."""
+        """Return whether this thread leads or waits already."""
         me = get_ident()
         return self.leader == me or me in self.engaged
 
@@ -167,7 +167,7 @@ class GroupCommit:
         callback()
 
     def future(self, group: Group) -> asyncio.Future[None]:
-        """A future of the running loop; one call_soon serves a whole group."""
+        """Return a future of the running loop; one call_soon serves a whole group."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with not_reentrant(self._lock):
@@ -273,7 +273,7 @@ class GroupCommit:
             self._call_thread()
 
     def newest(self) -> Group:
-        """The last group that is not done; a confirmed one if all are."""
+        """Return the last group that is not done; a confirmed one if all are."""
         with not_reentrant(self._lock):
             if self.groups:
                 return self.groups[-1]

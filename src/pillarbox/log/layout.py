@@ -58,7 +58,7 @@ class SegmentHeader(NamedTuple):
 
 
 def decode_segment_header(block: bytes, path: str) -> SegmentHeader | None:
-    """The header, or None if the block is damaged. `LogFormatError` for a newer format."""
+    """Return the header, or None if the block is damaged. `LogFormatError` for a newer format."""
     if len(block) < BLOCK_BYTES:
         return None
     body, crc = block[: BLOCK_BYTES - 4], block[BLOCK_BYTES - 4 : BLOCK_BYTES]
@@ -92,7 +92,7 @@ def _decode_fields(block: bytes) -> SegmentHeader:
 
 
 def index_stride(capacity: int) -> int:
-    """Bytes between two index entries: at most 4,096 entries, at least 1 KiB apart."""
+    """Return the bytes between index entries: at most 4,096 entries, at least 1 KiB apart."""
     return max(1024, min(16384, capacity // 64), capacity // 4096)
 
 
@@ -118,20 +118,20 @@ class FrameIndex:
         self.first_indices.append(first_index)
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
-        """The entries: first index, time and offset."""
+        """Return the entries: first index, time and offset."""
         return zip(self.first_indices, self.times, self.offsets, strict=True)
 
     def floor_of_index(self, index: int) -> int:
-        """The offset of the last entry at or before `index`."""
+        """Return the offset of the last entry at or before `index`."""
         return self.range_of_index(index)[0]
 
     def range_of_index(self, index: int) -> tuple[int, int | None]:
-        """The offsets between which `index` is; the second is None after the last entry."""
+        """Return the offsets between which `index` is; the second is None after the last entry."""
         position = bisect_right(self.first_indices, index)
         start = self.offsets[position - 1] if position else BLOCK_BYTES
         return start, self.offsets[position] if position < len(self.first_indices) else None
 
     def floor_of_time(self, time_ns: int) -> int:
-        """The offset of the last entry older than `time_ns`."""
+        """Return the offset of the last entry older than `time_ns`."""
         position = bisect_right(self.times, time_ns - 1, 0, len(self.first_indices))
         return self.offsets[position - 1] if position else BLOCK_BYTES

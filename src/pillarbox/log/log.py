@@ -212,7 +212,7 @@ class Log(ReadableLog, Closing):
         return self._writer.submit(records, lazy=lazy, urgent=urgent, leave=leave)
 
     def newest(self) -> Ticket:
-        """A ticket for everything submitted so far."""
+        """Return a ticket for everything submitted so far."""
         writer = self._writer
         return Ticket(writer.commit, writer.commit.newest(), writer.next_index, 0)
 
@@ -294,7 +294,7 @@ class Log(ReadableLog, Closing):
         return [(segment.end_index, segment.size_bytes) for segment in sealed]
 
     def first_to_keep(self, retention: Retention, now_ns: int) -> int:
-        """The first index that this retention keeps."""
+        """Return the first index that this retention keeps."""
         return first_to_keep(self._catalog.segments, retention, now_ns)
 
     def apply_retention(self, now_ns: int | None = None) -> int:

@@ -54,7 +54,7 @@ class LogReader(ReadableLog, Closing):
         self._confirmed.close()
 
     def _proven_end(self, confirmed: int | None) -> int:
-        """The end of the confirmed records, as far as the last segment has valid frames."""
+        """Return the end of the confirmed records, as far as the last segment has valid frames."""
         last = self._catalog.last
         if last is None or last.sealed:
             return last.end_index if last is not None else 0

@@ -81,13 +81,13 @@ class OpenSegments:
             return self._urgent_left() - size_bytes >= leave and self._reserve.release(size_bytes)
 
     def _urgent_left(self) -> int:
-        """Bytes there are for urgent records."""
+        """Return the bytes available to urgent records."""
         segment = self._filling
         open_bytes = segment.urgent_end - segment.planned if segment is not None else 0
         return self._reserve.held + open_bytes
 
     def check(self) -> bool:
-        """Whether a full disk has space again for a record like the last one refused."""
+        """Return whether a full disk has space again for a record like the last one refused."""
         with not_reentrant(self.lock):
             return not self.full or self._segment_for(self._refused_bytes) is not None
 
@@ -111,7 +111,7 @@ class OpenSegments:
     def _segment_for(
         self, cost: int, *, urgent: bool = False, leave: int = 0
     ) -> SegmentWriter | None:
-        """A segment with space for `cost`; None if the disk is full.
+        """Return a segment with space for `cost`; None if the disk is full.
 
         On a full disk an urgent record may use the reserve, down to `leave` bytes of it.
         """
@@ -143,7 +143,7 @@ class OpenSegments:
             raise
 
     def _plain_segment(self, cost: int) -> SegmentWriter:
-        """A segment with space for any record; deletes spare files if needed."""
+        """Return a segment with space for any record; deletes spare files if needed."""
         try:
             return self._find_plain_segment(cost)
         except OSError as error:
@@ -175,7 +175,7 @@ class OpenSegments:
         return writer
 
     def _urgent_segment(self, cost: int, *, leave: int) -> SegmentWriter | None:
-        """A segment with space for an urgent record on a full disk."""
+        """Return a segment with space for an urgent record on a full disk."""
         segment = self._filling or self._resume_last(cost)  # so that it is sealed, at least
         if leave and self._urgent_left() - cost < leave:
             return None
@@ -247,7 +247,7 @@ class OpenSegments:
         writer.segment.sealed = True
 
     def _synced(self, writer: SegmentWriter, error: OSError | None) -> None:
-        """A sealed segment was synced in the background, or the sync failed."""
+        """Handle the end of a background sync of a sealed segment, or its failure."""
         if error is not None:
             self.poison(error)
         else:
@@ -260,7 +260,7 @@ class OpenSegments:
             self.synced_index = writer.segment.end_index
 
     def poison(self, cause: BaseException) -> LogPoisonedError:
-        """Confirm nothing any more; the first cause is reported."""
+        """Stop confirming writes; report the first cause."""
         if self.poisoned is None:
             cause_text = f"{type(cause).__name__}: {cause}"
             self.stopped = self.poisoned = LogPoisonedError(self.directory.path, cause_text)

@@ -27,7 +27,7 @@ class Positions:
         self._directory = directory.path_of(kind)
 
     def load(self, name: str) -> int | None:
-        """The saved index; None if there is none of this name."""
+        """Return the saved index; None if there is none of this name."""
         path = f"{self._directory}/{_checked(name)}{_SUFFIX}"
         try:
             raw = read_file(self._disk, path)
@@ -57,7 +57,7 @@ class Positions:
         self._disk.sync_directory(self._directory)
 
     def all(self) -> dict[str, int]:
-        """All saved positions by name."""
+        """Return all saved positions by name."""
         try:
             files = self._disk.names(self._directory)
         except FileNotFoundError:

@@ -64,12 +64,12 @@ class ReadableLog(ABC):
         return segments[0].base_index if segments else self.end_index
 
     def segment_base(self, index: int) -> int:
-        """The first index of the segment with `index`; retention drops whole segments."""
+        """Return the first index of the segment with `index`; retention drops whole segments."""
         segment = self._catalog.of_index(index)
         return segment.base_index if segment is not None else self.first_index
 
     def get(self, index: int, *, wait: bool = True) -> bytes:
-        """The record at `index`. Without `wait`, BlockingIOError if it is not in memory."""
+        """Return the record at `index`. Without `wait`, BlockingIOError if it is not in memory."""
         end = self.end_index
         segment = self._catalog.of_index(index)
         if segment is None or not self.first_index <= index < end:
@@ -80,7 +80,7 @@ class ReadableLog(ABC):
             raise LogIndexError(self.path, index, self.first_index, end) from None
 
     def frames(self, start: int | None = None, end: int | None = None) -> Iterator[Frame]:
-        """The confirmed records from `start` up to `end`, by frame."""
+        """Yield the confirmed records from `start` up to `end`, by frame."""
         index = self.first_index if start is None else start
         stop = self.end_index if end is None else min(end, self.end_index)
         for block in self.blocks(index, stop):
@@ -95,7 +95,7 @@ class ReadableLog(ABC):
                 yield _clip(frame, index, stop)
 
     def blocks(self, start: int, stop: int) -> Iterator[Block]:
-        """Blocks of checked frames that cover `start` up to `stop`."""
+        """Yield blocks of checked frames that cover `start` up to `stop`."""
         index, end = start, self.end_index
         while index < stop:
             segment = self._catalog.of_index(index)
@@ -113,7 +113,7 @@ class ReadableLog(ABC):
                 raise LogIndexError(self.path, index, self.first_index, end) from None
 
     def index_at_time(self, time_ns: int) -> int:
-        """The index of the first record written at or after `time_ns`, or the end."""
+        """Return the index of the first record written at or after `time_ns`, or the end."""
         end = self.end_index
         for segment in self._catalog.segments:
             if segment.base_index >= end:
@@ -129,7 +129,7 @@ class ReadableLog(ABC):
         return end
 
     def commits(self) -> Iterator[Commit]:
-        """All commits, newest first, read on demand."""
+        """Yield all commits, newest first, read on demand."""
         for segment in reversed(self._catalog.segments):
             yield from self._commits_of(segment)
 
@@ -142,7 +142,7 @@ class ReadableLog(ABC):
     def read_arrow(
         self, start: int | None = None, end: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Record batches (index, time, record) mapped from the segments without a copy.
+        """Return record batches (index, time, record) mapped from the segments without a copy.
 
         Needs `pip install 'pillarbox[arrow]'`.
         """
@@ -153,7 +153,7 @@ class ReadableLog(ABC):
         return read_batches(self._directory, self._catalog, first, stop)
 
     def tailer(self, name: str | None = None) -> Tailer:
-        """A reader with a position; a named one starts at its saved position."""
+        """Return a reader with a position; a named one starts at its saved position."""
         if name is None:
             return Tailer(self)
         return Tailer(self, name=name, positions=self._tailer_positions)

@@ -100,7 +100,7 @@ class _Recoverer:
         return segment
 
     def _header_of(self, name: str) -> SegmentHeader:
-        """The header of a later segment, whose place in the log is not checked yet."""
+        """Return the header of a later segment, whose place in the log is not checked yet."""
         segment = self._load(name)
         wrong = why_not_named(segment)
         if wrong is not None:
@@ -115,7 +115,7 @@ class _Recoverer:
         return LogCorruptError(self._directory.path, what, 0, before.end_index)
 
     def _is_on_disk(self, segment: Segment, later: list[str]) -> bool:
-        """Whether its footer fits the next segment, and all frames were on disk."""
+        """Return whether its footer fits the next segment, and all frames were on disk."""
         if not segment.sealed or segment.end_index != base_of_name(later[0]):
             return False
         return segment.proven or any(

@@ -104,7 +104,7 @@ def repair(
 def salvage(
     path: str | os.PathLike[str], *, disk: Disk | None = None, log_id: str = ""
 ) -> Iterator[Frame]:
-    """All frames that can still be read, in order."""
+    """Yield all frames that can still be read, in order."""
     directory = LogDirectory(disk or RealDisk(), os.fspath(path))
     for found in order_segments(load_all(directory, None), bytes.fromhex(log_id)).order:
         for frame in found.frames:
@@ -215,7 +215,7 @@ class _Examination:
             self._lose(found, _BROKEN, end)
 
     def _lose(self, found: SalvagedSegment, what: str, end_index: int) -> None:
-        """The last records of a segment are lost, up to an index."""
+        """Report the last records of a segment, up to an index, as lost."""
         place = found.end_offset, len(found.image)
         self._add(found, what, place, (found.end, end_index))
         found.lost_to, found.damaged = end_index, True

@@ -41,7 +41,7 @@ class Reserve:
                 self._remove(name)
 
     def release(self, size_bytes: int) -> bool:
-        """Free `size_bytes` of it, if there is so much."""
+        """Free `size_bytes` of the reserve, if it is large enough."""
         if size_bytes > self.held:
             return False
         for name, size in sorted(self._files.items(), key=lambda each: each[1]):
@@ -64,12 +64,12 @@ class Reserve:
         self._directory.unlink(name)
 
     def find(self, size_bytes: int) -> tuple[str, int] | None:
-        """The largest file (name, bytes), if it is large enough."""
+        """Return the largest file (name, bytes), if it is large enough."""
         name, size = max(self._files.items(), key=lambda each: each[1], default=("", -1))
         return (name, size) if size >= size_bytes else None
 
     def forget(self, name: str) -> None:
-        """The file is used for something else now."""
+        """Remove a file that is now used for something else."""
         self.held -= self._files.pop(name)
 
     def _add(self, size_bytes: int) -> None:

@@ -112,7 +112,7 @@ def _try_headers(found: SalvagedSegment, guesses: Iterable[SegmentHeader]) -> No
 
 
 def _base(first: FrameHeader, *guesses: int) -> int:
-    """The first index of a segment, given its first frame that is left."""
+    """Return the first index of a segment, given its first frame that is left."""
     if first.offset == BLOCK_BYTES:
         return first.first_index
     return max((base for base in guesses if base <= first.first_index), default=first.first_index)
@@ -164,7 +164,7 @@ def _choose_log(files: Sequence[SalvagedSegment], log_id: bytes, result: Segment
 
 
 def _try_neighbours(files: Sequence[SalvagedSegment], log_id: bytes) -> None:
-    """A file without a header may be the predecessor that another header names."""
+    """Identify files without a header as the predecessor that another header names."""
     known = [each.header for each in files if each.header is not _UNKNOWN]
     named = {header.previous_epoch for header in known} - {header.epoch for header in known}
     guesses = [SegmentHeader(log_id, epoch, 0, 0, 0) for epoch in named if epoch]
@@ -174,7 +174,7 @@ def _try_neighbours(files: Sequence[SalvagedSegment], log_id: bytes) -> None:
 
 
 def _best_chain(candidates: list[SalvagedSegment]) -> list[SalvagedSegment]:
-    """The consistent sequence of segments with the best score."""
+    """Return the consistent sequence of segments with the best score."""
     line = sorted(candidates, key=lambda each: (each.base, each.name))
     if all(_can_follow(b, a) for a, b in pairwise(line)):
         return line

@@ -34,12 +34,12 @@ FRAME_OVERHEAD_BYTES = HEADER_BYTES + 24
 
 
 def urgent_bytes(segment_bytes: int) -> int:
-    """The space that only urgent records may use."""
+    """Return the space that only urgent records may use."""
     return min(URGENT_BYTES_MAX, segment_bytes // 16)
 
 
 def capacity_for(segment_bytes: int, cost_bytes: int) -> int:
-    """The size of a segment that can hold a frame of `cost_bytes`."""
+    """Return the size of a segment that can hold a frame of `cost_bytes`."""
     fixed = BLOCK_BYTES + urgent_bytes(segment_bytes)
     need = fixed + cost_bytes + footer_bytes_max(segment_bytes, index_stride(segment_bytes))
     if need <= segment_bytes:
@@ -99,7 +99,7 @@ class SegmentWriter:
                 segment.index.add(*entry)
 
     def fits(self, cost_bytes: int, *, urgent: bool = False) -> bool:
-        """Whether `cost_bytes` more fit in the allocated space."""
+        """Return whether `cost_bytes` more fit in the allocated space."""
         return self.planned + cost_bytes <= (self.urgent_end if urgent else self.plain_end)
 
     def grow(self, cost_bytes: int) -> bool:
@@ -204,7 +204,7 @@ class SegmentWriter:
 
 
 def cost_of(records: Sequence[bytes] | EncodedRecords) -> int:
-    """The most that these records can take on disk."""
+    """Return the most that these records can take on disk."""
     if isinstance(records, EncodedRecords):
         return FRAME_OVERHEAD_BYTES + len(records.payload)
     return FRAME_OVERHEAD_BYTES + 4 * len(records) + sum(map(len, records))

@@ -77,7 +77,7 @@ class Segment:
         self.end_offset = frame.end_offset
 
     def encode_footer(self) -> bytes:
-        """The payload of the footer frame."""
+        """Return the payload of the footer frame."""
         head = _FOOTER.pack(
             self.header.base_index,
             self.end_index,
@@ -107,7 +107,7 @@ class Segment:
 
 
 def footer_bytes_max(capacity: int, stride: int) -> int:
-    """The maximum size of the footer frame in a segment of this size."""
+    """Return the maximum size of the footer frame in a segment of this size."""
     return HEADER_BYTES + _FOOTER.size + _TRAILER.size + _ENTRY.size * (capacity // stride + 2)
 
 
@@ -116,7 +116,7 @@ def read_header(disk: Disk, handle: int, path: str) -> SegmentHeader | None:
 
 
 def load_segment(directory: LogDirectory, name: str) -> Segment | None:
-    """A segment by its header and, if it is sealed, its footer; None without a valid header."""
+    """Load a segment's header and, if sealed, its footer; None without a valid header."""
     disk = directory.disk
     with directory.opened(name) as handle:
         header = read_header(disk, handle, directory.path_of(name))
@@ -137,7 +137,7 @@ def load_segment(directory: LogDirectory, name: str) -> Segment | None:
 def read_frame(
     disk: Disk, handle: int, codec: FrameCodec, offset: int
 ) -> tuple[FrameHeader, bytes] | None:
-    """The valid frame at this offset, with its payload; None if there is none."""
+    """Return the valid frame at this offset, with its payload; None if there is none."""
     data = disk.pread(handle, HEADER_BYTES, offset)
     frame = codec.decode_header(data, 0, offset)
     if frame is None:
@@ -147,7 +147,7 @@ def read_frame(
 
 
 def scan(image: Mapping, name: str, header: SegmentHeader) -> Segment:
-    """The segment up to its footer or its first invalid frame."""
+    """Return the segment up to its footer or its first invalid frame."""
     codec = header.codec
     segment = Segment(name, header, index_stride(len(image)))
     while True:
@@ -169,7 +169,7 @@ def scan(image: Mapping, name: str, header: SegmentHeader) -> Segment:
 def valid_frames(
     image: Mapping, header: SegmentHeader, start: int = BLOCK_BYTES
 ) -> Iterator[FrameHeader]:
-    """Every valid frame of this segment that starts at or after an offset."""
+    """Yield every valid frame of this segment that starts at or after an offset."""
     codec = header.codec
     position = start
     # A recycled file contains frames of older epochs.
@@ -184,7 +184,7 @@ def valid_frames(
 
 
 def evidence_of_damage(frames: Iterable[FrameHeader], end_index: int) -> FrameHeader | None:
-    """The first of these frames that proves that records at `end_index` were once on disk.
+    """Return the first of these frames that proves that records at `end_index` were once on disk.
 
     Given are the frames that follow an invalid one, and the index where that should start.
     """
@@ -196,7 +196,7 @@ def evidence_of_damage(frames: Iterable[FrameHeader], end_index: int) -> FrameHe
 
 
 def identity_of(headers: Sequence[SegmentHeader]) -> bytes | None:
-    """The id of the log that wrote these segments; None if there are none."""
+    """Return the id of the log that wrote these segments; None if there are none."""
     ids = [header.log_id for header in headers]
     known = [log_id for log_id in ids if log_id != NO_ID]
     return known[-1] if known else ids[-1] if ids else None
@@ -218,14 +218,14 @@ def _why_not_after(before: Segment, segment: Segment) -> str | None:
 
 
 def why_not_named(segment: Segment) -> str | None:
-    """Why a segment can't have its name; None if it can."""
+    """Return why a segment can't have its name; None if it can."""
     if segment.base_index != segment.header.base_index:
         return f"its header says that it starts at index {segment.header.base_index}"
     return None
 
 
 def contradicts(header: SegmentHeader, before: SegmentHeader) -> bool:
-    """Whether a header names another segment as its predecessor."""
+    """Return whether a header names another segment as its predecessor."""
     return header.previous_epoch is not None and header.previous_epoch != before.epoch
 
 
@@ -256,7 +256,7 @@ class Catalog:
             self.replace([each for each in self.segments if each is not segment])
 
     def of_index(self, index: int) -> Segment | None:
-        """The segment that contains (or will contain) the index."""
+        """Return the segment that contains (or will contain) the index."""
         segments, bases = self._view
         position = bisect_right(bases, index)
         return segments[position - 1] if position else None
@@ -276,7 +276,7 @@ class Retention:
 
 
 def first_to_keep(segments: Sequence[Segment], retention: Retention, now_ns: int) -> int:
-    """The first index that the retention keeps."""
+    """Return the first index that the retention keeps."""
     total = sum(segment.size_bytes for segment in segments)
     for segment in segments:
         too_old = retention.age_seconds is not None and (

@@ -83,14 +83,14 @@ class Tailer:
         return self
 
     def peek(self) -> Record | None:
-        """The next record, without moving."""
+        """Return the next record, without moving."""
         before = self.index
         found = self._take(1)
         self._move(before)
         return found[0] if found else None
 
     def read(self, max_records: int = 1000) -> list[Record]:
-        """Up to `max_records` that are there now; may be empty."""
+        """Return up to `max_records` that are there now; may be empty."""
         self.log.refresh()
         return self._take(max_records)
 
@@ -111,7 +111,7 @@ class Tailer:
         return self.index < self.log.end_index
 
     def __iter__(self) -> Iterator[Record]:
-        """The records that are there now."""
+        """Yield the records that are there now."""
         while found := self.read():
             yield from found
 
@@ -133,7 +133,7 @@ class Tailer:
         return found
 
     def _frame_ahead(self) -> Frame | None:
-        """The frame with `index`; None at the end."""
+        """Return the frame with `index`; None at the end."""
         frame = self._buffer
         if frame is not None and frame.first_index <= self.index < frame.end_index:
             return frame
@@ -180,7 +180,7 @@ def alts(
 
 
 def wait_any(tailers: Sequence[Tailer], timeout: float | None = None) -> Tailer | None:
-    """The first tailer with data; None on timeout or unblock. Polls only other processes."""
+    """Return the first tailer with data; None on timeout or unblock. Polls only other processes."""
     deadline = None if timeout is None else time.monotonic() + timeout
     event = threading.Event()
     polls = any(tailer.log.polls for tailer in tailers)

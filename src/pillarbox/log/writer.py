@@ -351,7 +351,7 @@ class Writer(OpenSegments):
             self.lock.release()
 
     def _exclusive_segment(self, cost: int) -> SegmentWriter:
-        """The open segment, with space for `cost`, and all before it sealed."""
+        """Return the open segment, with space for `cost`, and all before it sealed."""
         segment = self._filling
         if segment is None or not segment.fits(cost):
             segment = self._allocate(cost)
