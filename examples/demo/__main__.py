@@ -127,7 +127,10 @@ def _add_up(console: Console, data: str, runs: list[subprocess.Popen[bytes]]) ->
         raise SystemExit(f"the pipeline ended too early, with exit code {first.returncode}")
     first.kill()
     first.wait()
-    console.print(f"the pipeline was killed (SIGKILL) after {killed} steps; it starts again")
+    console.print(
+        f"the pipeline was killed (SIGKILL) after {killed} steps; it is started again and goes on"
+        " from there"
+    )
     second = pipeline_of.start(data, ORDERS // STEPS)
     runs.append(second)
     _follow(console, second, pipeline)

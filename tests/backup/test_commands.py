@@ -50,11 +50,13 @@ def test_R58_a_backup_is_restored_with_its_leases_and_delays(
 def test_R58_a_running_broker_is_backed_up_by_its_url(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with running_broker(str(tmp_path / "data"), "os") as url:
+    audit = tmp_path / "audit"
+    with running_broker(str(tmp_path / "data"), "os", audit_log=str(audit)) as url:
         with open_mailbox(f"{url}/orders", str) as box:
             box.send_many(["tea", "cups"])
         made = result(capsys, "backup", url, tmp_path / "today")
     assert made["messages"] == 2
+    assert audit.read_text().count('"action":"Backup"') == 1
     assert run(["backup", str(data_url := f"file:{tmp_path}/data"), f"{tmp_path}/text"]) == 0
     assert "backed up 2 messages in" in capsys.readouterr().out, data_url
 

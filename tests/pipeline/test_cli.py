@@ -59,6 +59,8 @@ def test_R80_running_needs_the_logs_to_be_there(
     assert "s would read the log 'a', but there is none" in capsys.readouterr().err
     assert run(["pipeline", "inspect", "early_shop:pipeline"]) == 1
     assert "run it first" in capsys.readouterr().err
+    assert run(["pipeline", "peek", "early_shop:pipeline", "b"]) == 1
+    assert "run it first" in capsys.readouterr().err
 
 
 def test_R88_a_store_that_does_not_answer_to_who_looks_ends_no_run(

@@ -76,6 +76,16 @@ def test_R88_the_file_shows_no_secret_of_a_mailbox(tmp_path: Path) -> None:
     }
 
 
+def test_R88_the_file_is_read_from_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pipeline = Pipeline("shop", path="state")
+    pipeline.log("orders", bytes, url="file:./data/orders")
+    found = first_status("shop", "local[2]", pipeline.graph, ()).logs
+    assert found == {"orders": f"file:{tmp_path}/data/orders"}
+
+
 def test_R88_a_status_that_can_not_be_written_is_no_reason_to_stop(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import Annotated, Any
@@ -47,12 +48,16 @@ def backup(
     files: backups.Files
     if url.startswith(("http://", "https://")):
         files = backups.BrokerFiles(url)
-        with waiting_for(url):
-            files.listing()
     else:
         files = backups.StoreFiles(_store_of(url))
-    with output.progress("copying") as advance:
-        size = backups.backup(files, directory, advance)
+    with contextlib.ExitStack() as waiting, output.progress("copying") as advance:
+
+        def note(done: int, total: int) -> None:
+            waiting.close()  # it has answered
+            advance(done, total)
+
+        waiting.enter_context(waiting_for(url))
+        size = backups.backup(files, directory, note)
     return _show("backed up", url, directory, size, began, json=json)
 
 

@@ -28,7 +28,10 @@ def find_log(text: str) -> DataDirectory:
             f" with a queue {queue!r}; give the directory of a store or of a log"
         )
     if not os.path.isdir(path):
-        raise LogError(f"there is no directory {path}; give the directory of a store or of a log")
+        raise LogError(
+            f"there is no directory {path}; give the directory of a store or of a log, or the URL"
+            f" of a mailbox (file:{path})"
+        )
     raise LogError(f"{path} contains neither a store nor a log; give the directory of one")
 
 

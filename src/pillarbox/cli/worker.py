@@ -131,7 +131,8 @@ class ProgressLine:
         now = time.monotonic()
         if (status.state, status.error) != (self._state, self._error):
             self._state, self._error = status.state, status.error
-            for line in [status.error] if status.error else self._figures(status, now):
+            lines = self._figures(status, now) if status.workers else []
+            for line in [status.error] if status.error else lines:
                 self.say(line)
         if self._console.is_terminal and now - self._shown_at >= _REFRESH_SECONDS:
             self._shown_at = now

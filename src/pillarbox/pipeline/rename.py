@@ -20,6 +20,7 @@ from pillarbox.pipeline.maps import Attempt, Map, ProcessorState, Renamed
 from pillarbox.pipeline.paths import is_batch_done, log_behind, newest_batch
 from pillarbox.pipeline.reset import fence
 from pillarbox.pipeline.running import acquire_run
+from pillarbox.pipeline.status import rename_in_status
 from pillarbox.spark.files import files_at
 from pillarbox.spark.steps import read_step, writer_id
 from pillarbox.spark.table import TableLog, is_table
@@ -77,6 +78,7 @@ def rename(pipeline: Pipeline, old: str, new: str) -> None:
         maps = _maps_under(pipeline, processor, last)
         now = datetime.datetime.now(datetime.UTC)
         backing.write(*maps, Renamed(processor=old, to=new, time=now))
+        rename_in_status(pipeline.paths.status, old, new)
     _unpin(pipeline, old, processor)
 
 

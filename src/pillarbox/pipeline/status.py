@@ -6,6 +6,7 @@ is computed from the logs when the status is shown.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import threading
@@ -20,7 +21,7 @@ from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph, Kind, LogRef, Processor
 from pillarbox.pipeline.paths import open_readable
 from pillarbox.spark.files import files_at
-from pillarbox.spark.location import is_remote_store, without_secret
+from pillarbox.spark.location import is_remote_store, location_of, spark_path, without_secret
 
 #: On a remote store the file is written at most this often, except for the final metrics.
 _SAVE_SECONDS_MIN = 1.0
@@ -134,7 +135,7 @@ def first_status(pipeline: str, master: str, graph: Graph, ids: Collection[str])
         master=master,
         started_at=now,
         updated_at=now,
-        logs={log.name: without_secret(log.url) for log in graph.logs},
+        logs={log.name: _shown(log.url) for log in graph.logs},
         processors={
             each.id: ProcessorStatus(
                 id=each.id,
@@ -146,6 +147,22 @@ def first_status(pipeline: str, master: str, graph: Graph, ids: Collection[str])
             if each.id in ids
         },
     )
+
+
+def _shown(url: str) -> str:
+    """A URL for readers that run elsewhere: absolute, and without secrets."""
+    location = location_of(url)
+    return without_secret(url) if location is None else spark_path(location)
+
+
+def rename_in_status(path: str, old: str, new: str) -> None:
+    """Show the figures of a processor under its new id, until the next run has its own."""
+    with contextlib.suppress(PipelineError):  # it never ran
+        status = read_status(path)
+        for known in status.processors.values():
+            known.id = new if known.id == old else known.id
+        status.processors = {known.id: known for known in status.processors.values()}
+        StatusFile(path, status)
 
 
 def graph_of(status: Status) -> Graph:

@@ -110,4 +110,7 @@ def test_R84_status_names_the_state_that_a_rename_left(
     assert command(["pipeline", "rename", "shop_after:pipeline", "old", "new"]) == 0
     assert "new continues where old stopped" in capsys.readouterr().out
     assert command(["pipeline", "status", "shop_after:pipeline"]) == 0
-    assert "not in the pipeline" not in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "not in the pipeline" not in said.err
+    assert "new" in said.out
+    assert "old" not in said.out
