@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pillarbox.pipeline.backing import open_backing
 from pillarbox.pipeline.batch import BatchJob, BatchRunner
+from pillarbox.pipeline.graph import ERRORS
 from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.paths import Paths
 from pillarbox.pipeline.plan import INPUT
@@ -66,7 +67,7 @@ class ConnectQuery(Query):
 
     def _catch_up(self, active: Any) -> None:
         """Add the batches that Spark has reported since the last call to the status."""
-        self.written.refresh_failed()
+        self.written.table(ERRORS).refresh()  # another process writes it
         before, seconds = dict(self.status.of(self.processor.id).written), 0.0
         for progress in active.recentProgress:
             if progress.batchId > self._last_batch and "addBatch" in progress.durationMs:

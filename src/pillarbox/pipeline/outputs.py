@@ -39,14 +39,6 @@ class Outputs:
         """Return the index that the next row of each output will have."""
         return {name: self._refreshed(name).end_index for name in self._names}
 
-    def failed_end(self) -> int:
-        """Return the end of the error log, as of the last refresh."""
-        return self.table(ERRORS).end_index
-
-    def refresh_failed(self) -> None:
-        """Reload the error log, which another process writes."""
-        self.table(ERRORS).refresh()
-
     def _refreshed(self, name: str) -> TableLog:
         table = self.table(name)
         table.refresh()

@@ -19,7 +19,7 @@ from pillarbox.logger import logger
 from pillarbox.pipeline.backing import BackingLog
 from pillarbox.pipeline.batch import BatchJob, BatchRunner, OnPhase
 from pillarbox.pipeline.errors import PipelineError, TooManyFailedError
-from pillarbox.pipeline.graph import Processor
+from pillarbox.pipeline.graph import ERRORS, Processor
 from pillarbox.pipeline.maintenance import EVERY_STEPS, maintain_outputs
 from pillarbox.pipeline.maps import ProcessorState
 from pillarbox.pipeline.outputs import Outputs
@@ -158,7 +158,7 @@ class Query:
         reset, sink = self._last.reset, self.processor.kind == "sink"
         epochs = self.written.take_over(self.writer)
         if self._failed_end is None:
-            self._failed_end = self.written.failed_end()
+            self._failed_end = self.written.table(ERRORS).end_index
         return BatchJob(
             pipeline=self.pipeline.name,
             processor=self.processor.id,
@@ -233,7 +233,7 @@ class Query:
             self._maintain()
 
     def _note_failed(self, status: ProcessorStatus) -> None:
-        end = self.written.failed_end()
+        end = self.written.table(ERRORS).end_index
         failed, self._failed_end = end - (self._failed_end or 0), end
         status.failed += failed
         status.failed_steps += 0 < status.step_rows <= failed

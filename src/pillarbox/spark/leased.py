@@ -9,7 +9,8 @@ staged once, because its id is known. Records that Spark has processed are dropp
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
@@ -31,7 +32,7 @@ from pillarbox.spark.commits import open_to_commit
 from pillarbox.spark.file_history import FileHistory, read_pieces
 from pillarbox.spark.history import INDEX
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.readers import Part
+from pillarbox.spark.readers import Part, parts_of
 
 ROWS_MAX = 10_000
 LEASE_SECONDS = 60.0
@@ -92,17 +93,12 @@ class LeasedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert self._box is not None
         self._left = self._box.approximate_count()
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         if start[INDEX] >= end[INDEX]:
             return []
         self._open()
-        history = FileHistory(self._staging)
-        try:
-            size, least = self._options.partition_bytes, self._options.partitions_min
-            parts = history.partitions(start[INDEX], end[INDEX], size, least)
-        finally:
-            history.close()
-        return [Part(pieces) for pieces in parts]
+        with closing(FileHistory(self._staging)) as history:
+            return parts_of(history, start[INDEX], end[INDEX], self._options)
 
     def commit(self, end: dict[str, int]) -> None:
         self._open().truncate_before(end[INDEX])

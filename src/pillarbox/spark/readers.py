@@ -6,7 +6,8 @@ offsets of a batch alone determine its records, so a repeated batch is the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -32,32 +33,37 @@ class Part(InputPartition):
         self.pieces = pieces
 
 
+def parts_of(history: History, start: int, end: int, options: ReadOptions) -> list[Part]:
+    """Plan the tasks that read a range."""
+    size, least = options.partition_bytes, options.partitions_min
+    return [Part(pieces) for pieces in history.partitions(start, end, size, least)]
+
+
+def _first_index(history: History, start: Mapping[str, int], options: ReadOptions) -> int:
+    """Return the index to read from: `start`, or `first` if records may be lost."""
+    if not history.has_lost(start):
+        return start[INDEX]
+    if options.fail_on_loss:
+        raise DataLossError(without_secret(options.url), start[INDEX], history.first)
+    return history.first
+
+
 class BatchReader(DataSourceReader):
     """Reads the records between two positions."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
-        self._options = options
-        # Open only until the partitions are planned, in this process.
-        self._history: History | None = open_history(options.url, options.storage)
-        history = self._history
-        self._scan = history.scan(options, schema)
-        self._start = position(history, "start", options.start)
-        self._end = min(position(history, "end", options.end), history.end)
-        if history.has_lost(history.offset(self._start)):
-            if options.fail_on_loss:
-                raise DataLossError(without_secret(options.url), self._start, history.first)
-            self._start = history.first
+        with closing(open_history(options.url, options.storage)) as history:
+            self._scan = history.scan(options, schema)
+            start = history.offset(position(history, "start", options.start))
+            end = min(position(history, "end", options.end), history.end)
+            first = max(_first_index(history, start, options), history.first)
+            self._parts = parts_of(history, first, end, options)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_history": None}
+        return self.__dict__ | {"_parts": []}  # a task is given its own
 
     def partitions(self) -> Sequence[InputPartition]:
-        history = self._history or open_history(self._options.url, self._options.storage)
-        size, least = self._options.partition_bytes, self._options.partitions_min
-        parts = history.partitions(max(self._start, history.first), self._end, size, least)
-        history.close()
-        self._history = None
-        return [Part(pieces) for pieces in parts] or [Part([])]
+        return self._parts or [Part([])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Part)
@@ -71,9 +77,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._history: History | None = None
         self._last: int | None = None
-        history = open_history(options.url, options.storage)
-        self._scan = history.scan(options, schema)
-        history.close()
+        with closing(open_history(options.url, options.storage)) as history:
+            self._scan = history.scan(options, schema)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_history": None}  # open files can't be pickled
@@ -86,7 +91,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         history = self._refreshed()
-        first = self._from(history, start)
+        first = _first_index(history, start, self._options)
         end = history.end if self._last is None else min(history.end, self._last)
         if end <= first:
             return start if first == start[INDEX] else history.offset(first)
@@ -116,12 +121,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start[INDEX] >= end[INDEX]:
             return []
         history = self._refreshed()
-        first = self._from(history, start)
-        options = self._options
-        parts = history.partitions(
-            first, end[INDEX], options.partition_bytes, options.partitions_min
-        )
-        return [Part(pieces) for pieces in parts]
+        first = _first_index(history, start, self._options)
+        return parts_of(history, first, end[INDEX], self._options)
 
     def stop(self) -> None:
         if self._history is not None:
@@ -137,14 +138,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         history = self._open()
         history.refresh()
         return history
-
-    def _from(self, history: History, start: dict[str, int]) -> int:
-        """Return the index to read from: `start`, or `first` if records may be lost."""
-        if not history.has_lost(start):
-            return start[INDEX]
-        if self._options.fail_on_loss:
-            raise DataLossError(without_secret(self._options.url), start[INDEX], history.first)
-        return history.first
 
     # -- in tasks --------------------------------------------------------------------------
 
