@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,35 @@ def test_R80_a_generator_has_its_log_alone(pipeline: Pipeline) -> None:
 
     pipeline.stream(inputs="a", outputs="b", id="s")(passing)
     assert "shop and s all write to 'b'" in only_problem(pipeline)
+
+
+def test_R80_a_function_whose_call_would_do_nothing_is_refused(pipeline: Pipeline) -> None:
+    """A batch that a sink never ran on would count as delivered."""
+    pipeline.log("a")
+
+    @pipeline.sink(inputs="a", id="yields")
+    def yields(batch: object, step: object) -> Iterator[object]:
+        yield batch
+
+    @pipeline.sink(inputs="a", id="waits")
+    async def waits(batch: object, step: object) -> None: ...
+
+    with pytest.raises(PipelineError) as caught:
+        pipeline.check()
+    first, second = caught.value.problems
+    assert "'yields' yields, so calling it would do nothing" in first
+    assert "'waits' is async" in second
+
+
+def test_R80_a_generator_writes_one_log(pipeline: Pipeline) -> None:
+    pipeline.log("a")
+    pipeline.log("b")
+
+    @pipeline.source(outputs=["a", "b"])
+    def shop():  # type: ignore[no-untyped-def]
+        yield 1
+
+    assert "is a generator and has 2 outputs" in only_problem(pipeline)
 
 
 def test_R85_an_unknown_strategy_is_refused(pipeline: Pipeline) -> None:

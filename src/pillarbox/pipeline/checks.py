@@ -11,7 +11,6 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import Any, get_args
 
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.pipeline.errors import PipelineError
@@ -20,7 +19,6 @@ from pillarbox.pipeline.graph import (
     OUTPUT_MODES,
     STRATEGIES,
     Graph,
-    Kind,
     LogRef,
     Processor,
 )
@@ -101,11 +99,15 @@ def _processor_problems(graph: Graph, processor: Processor) -> Iterator[str]:
         yield f"{title} has the strategy {processor.strategy!r}; use one of {', '.join(STRATEGIES)}"
     if processor.mode not in OUTPUT_MODES:
         yield f"{title} has the mode {processor.mode!r}; use one of {', '.join(OUTPUT_MODES)}"
-    assert processor.kind in get_args(Kind)
     if processor.kind != "source" and not processor.inputs:
         yield f"{title} reads nothing; name the logs that it reads: inputs=..."
     if processor.kind != "sink" and not processor.outputs:
         yield f"{title} writes nothing; name the logs that it writes: outputs=..."
+    if is_generator(processor) and len(processor.outputs) > 1:
+        yield (
+            f"{title} is a generator and has {len(processor.outputs)} outputs; let it write to one"
+            " log, and add a stream that fans out from there"
+        )
     known = {log.name for log in graph.logs}
     for name in {*processor.input_names, *processor.output_names} - known:
         yield f"{title} uses the log {name!r}, which is not declared; add pipeline.log({name!r})"
@@ -134,8 +136,14 @@ def _function_problems(processor: Processor, title: str) -> Iterator[str]:
             f"{title} takes one record at a time, so its input can't have a where(): return None"
             " for the others in the function"
         )
-    if processor.kind == "sink" and processor.each:
-        yield f"{title} can't take one record at a time; a sink gets a batch and its hash"
+    function = inspect.unwrap(processor.function)
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        yield f"the function of {title} is async, but nobody would await it; use a plain def"
+    if inspect.isgeneratorfunction(function) and not (processor.each or is_generator(processor)):
+        yield (
+            f"the function of {title} yields, so calling it would do nothing; only a source, or a"
+            " stream with each=True, may yield"
+        )
     try:
         parameters = inspect.signature(processor.function).parameters.values()
     except (TypeError, ValueError):
@@ -160,20 +168,24 @@ def expected_arguments(processor: Processor) -> list[str]:
     if processor.each:
         return ["record"]
     if processor.kind == "source":
-        return [] if is_generator(processor.function) else ["spark"]
+        return [] if is_generator(processor) else ["spark"]
     return list(processor.input_names)
 
 
-def is_generator(function: Any) -> bool:
-    """Return whether a source yields records; otherwise it returns a streaming DataFrame."""
-    return inspect.isgeneratorfunction(inspect.unwrap(function))
+def is_generator(processor: Processor) -> bool:
+    """Return whether it is a source that yields records itself, without Spark.
+
+    Any other source returns a streaming DataFrame. A stream with `each=True` may yield, too.
+    """
+    function = inspect.unwrap(processor.function)
+    return processor.kind == "source" and inspect.isgeneratorfunction(function)
 
 
 def _writer_problems(graph: Graph) -> Iterator[str]:
     """Report logs shared with a generator, which keeps its log open for writing."""
     for log in graph.logs:
         writers = graph.writers(log.name)
-        if len(writers) > 1 and any(is_generator(each.function) for each in writers):
+        if len(writers) > 1 and any(is_generator(each) for each in writers):
             ids = " and ".join(each.id for each in writers)
             yield (
                 f"{ids} all write to {log.name!r}, but a generator must be the only writer of its"
@@ -204,4 +216,4 @@ def _table_problems(graph: Graph, only: Collection[str]) -> Iterator[str]:
 def _is_table(graph: Graph, writer: Processor, name: str) -> bool:
     """Return whether an output is a table. In a directory, generators write row logs."""
     remote = is_remote_store(location_of(graph.log(name).url) or "")
-    return remote or not is_generator(writer.function)
+    return remote or not is_generator(writer)

@@ -75,7 +75,7 @@ def _finding(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> 
 
 def restart(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> Restart:
     """Return what a restart of this processor would do, given its last maps."""
-    if is_generator(processor.function):
+    if is_generator(processor):
         return Restart("begin", "the generator starts again; its own code knows where to continue")
     if processor.kind == "stream" and processor.strategy == "at-least-once":
         return Restart(

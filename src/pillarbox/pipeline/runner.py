@@ -162,7 +162,7 @@ class Run:
         self._queries = {
             each.id: query(pipeline, each, spark, backing, status=self.status, settings=settings)
             for each in chosen
-            if not is_generator(each.function)
+            if not is_generator(each)
         }
         self._listener = None if remote else ProgressListener(pipeline.name, self.status)
 
@@ -188,7 +188,7 @@ class Run:
 
     def _make_logs(self, processor: Processor) -> None:
         """Create the outputs before the first record, so that their readers can start."""
-        if is_generator(processor.function):
+        if is_generator(processor):
             for name in processor.output_names:
                 path = self.pipeline.directory(name)
                 if is_remote_store(path):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from pillarbox.codec import codec_for
 from pillarbox.log import Log
-from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.rows import row_of
 from pillarbox.pipeline.status import StatusFile
@@ -27,7 +26,7 @@ def generate(
     pipeline: Pipeline, processor: Processor, status: StatusFile, stopping: threading.Event
 ) -> None:
     """Append the bodies that the generator yields, until it ends or `stopping` is set."""
-    (name,) = _only_output(processor)
+    (name,) = processor.output_names
     encode = codec_for(pipeline.graph.log(name).body_type).encode
     progress = status.of(processor.id)
     records = processor.function()
@@ -61,12 +60,3 @@ class _TypedLog(TableLog):
 
     def append_many(self, bodies: Sequence[bytes]) -> None:
         self.append([row_of(body, self._body_type) for body in bodies], {})
-
-
-def _only_output(processor: Processor) -> tuple[str, ...]:
-    if len(processor.outputs) != 1:
-        raise PipelineError(
-            f"the source {processor.id!r} is a generator and has {len(processor.outputs)} outputs;"
-            " let it write to one log, and a stream fan out from there"
-        )
-    return processor.output_names

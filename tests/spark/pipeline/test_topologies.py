@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,24 @@ def test_R87_what_fails_goes_to_the_error_log_and_the_rest_goes_on(
         12: "the body can't be read as Order",
     }
     assert [f.cause for f in by_frame if f.output == "totals"] == ["the column 'tea' is null"]
+
+
+def test_R80_a_function_of_one_record_may_yield(
+    pipeline: Pipeline, spark: Any, tmp_path: Path
+) -> None:
+    """It is a stream all the same, not a source that generates records."""
+    write(tmp_path / "orders", orders(3))
+    source = pipeline.log("orders", Order, url=f"file:{tmp_path}/orders")
+    pipeline.log("copies", Order)
+
+    @pipeline.stream(inputs=source, outputs="copies", each=True)
+    def twice(order: Order) -> Iterator[Order]:
+        yield order
+        yield order
+
+    finish(pipeline, spark)
+    numbers = [each["number"] for each in read_json(pipeline.directory("copies"))]
+    assert sorted(numbers) == [0, 0, 1, 1, 2, 2]
 
 
 def test_R87_what_failed_can_be_redriven_once(
