@@ -64,6 +64,13 @@ def test_R88_no_status_before_the_first_run(tmp_path: Path) -> None:
         read_status(f"{tmp_path}/status.json")
 
 
+@pytest.mark.parametrize("content", [b"", b"{", b"{}"])
+def test_R88_a_file_that_a_power_cut_has_left_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "status.json").write_bytes(content)
+    with pytest.raises(PipelineError, match="the next run of the pipeline replaces it"):
+        read_status(f"{tmp_path}/status.json")
+
+
 def test_R88_the_file_shows_no_secret_of_a_mailbox(tmp_path: Path) -> None:
     pipeline = Pipeline("shop", path=tmp_path)
     pipeline.log("orders", bytes, url="http://key:hidden@here:9324/orders")

@@ -15,7 +15,7 @@ pytest.importorskip("deltalake")
 
 import pyarrow as pa
 
-from pillarbox.pipeline import Pipeline
+from pillarbox.pipeline import Pipeline, PipelineError
 from pillarbox.pipeline.backing import FileBackingLog
 from pillarbox.pipeline.maintenance import EVERY_STEPS, FILES_MIN, compact, maintain_outputs
 from pillarbox.pipeline.maps import Attempt, ProcessorState, Range, Recovery
@@ -138,6 +138,26 @@ def test_R130_a_table_that_can_not_be_read_is_named_in_a_line(table: TableLog) -
     with pytest.raises(OSError, match=r"table .* can't be read: ") as caught:
         TableLog(table.path)
     assert "\n" not in str(caught.value)
+
+
+def test_R131_the_check_notices_rows_of_another_program(tmp_path: Path) -> None:
+    pipeline = Pipeline("p", path=tmp_path)
+    for name in ("in", "out"):
+        pipeline.log(name, int)
+        fields = [{"name": "body", "type": "long", "nullable": True, "metadata": {}}]
+        schema = json.dumps({"type": "struct", "fields": fields})
+        create_table(pipeline.directory(name), schema, columns=["body"])
+    pipeline.stream(inputs="in", outputs="out", id="s")(lambda rows: rows)
+    pipeline.check(on_disk=True)
+    rows = pa.table({"body": [1], "_first": pa.nulls(1, pa.int64())})
+    for name in ("in", "out"):
+        times = pa.nulls(1, pa.timestamp("us", "UTC"))
+        table = pipeline.directory(name)
+        deltalake().write_deltalake(table, rows.append_column("_time", times), mode="append")
+    with pytest.raises(PipelineError) as caught:
+        pipeline.check(on_disk=True)
+    assert len(caught.value.problems) == 2
+    assert all("by another program" in each for each in caught.value.problems)
 
 
 @pytest.mark.parametrize("strategy", ["exactly-once", "at-least-once"])

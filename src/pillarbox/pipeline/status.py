@@ -124,6 +124,10 @@ def read_status(path: str) -> Status:
             f"the pipeline has never run: there is no {path}; start it with"
             " 'pillarbox pipeline run'"
         ) from None
+    except msgspec.MsgspecError as error:  # it is not synced, so a power cut may empty it
+        raise PipelineError(
+            f"{path} can't be read ({error}); the next run of the pipeline replaces it"
+        ) from error
 
 
 def first_status(pipeline: str, master: str, graph: Graph, ids: Collection[str]) -> Status:

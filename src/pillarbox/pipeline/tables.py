@@ -9,6 +9,7 @@ from pillarbox.mailbox.data_directory import is_log
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph, LogRef
 from pillarbox.pipeline.schema import Column, quoted, shape_of
+from pillarbox.spark.errors import SparkError
 from pillarbox.spark.location import location_of
 from pillarbox.spark.table import TableLog, create_table, table_at
 
@@ -52,6 +53,7 @@ def _output_problems(location: str, log: LogRef) -> Iterator[str]:
     table = table_at(location)
     if table is None:
         return
+    yield from _foreign_files(table)
     stored, declared = _types_in(table), {x.name: x for x in shape_of(log.body_type).columns}
     for name, kind in stored.items():
         column = declared.get(name)
@@ -75,6 +77,7 @@ def _input_problems(location: str, log: LogRef) -> Iterator[str]:
     table = table_at(location)
     if table is None:
         return
+    yield from _foreign_files(table)
     stored = _types_in(table)
     for column in shape_of(log.body_type).columns:
         kind = stored.get(column.name)
@@ -85,6 +88,13 @@ def _input_problems(location: str, log: LogRef) -> Iterator[str]:
                 f" {column.type.lower()}, but its table ({location}) {actual}. Declare the log as"
                 " its writer does, or run its writer with this type first"
             )
+
+
+def _foreign_files(table: TableLog) -> Iterator[str]:
+    try:
+        table.check(table.end_index)
+    except SparkError as error:
+        yield str(error)
 
 
 def _schema_of(log: LogRef) -> Any:
