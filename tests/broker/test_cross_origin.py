@@ -308,6 +308,28 @@ def test_R115_a_GET_changes_nothing_unless_it_is_signed(
     assert url.broker.store.log.next_index == before  # type: ignore[attr-defined]
 
 
+PRESIGNED = "&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=k%2F20260101&X-Amz-Signature=0"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"user-agent": "python-requests/2.32.3", "accept": "*/*"}, 200),
+        ({"user-agent": "curl/8.5.0"}, 200),
+        ({"user-agent": "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"}, 403),
+        ({"user-agent": "player/1.0", "accept-language": "en"}, 403),
+        ({}, 403),
+    ],
+)
+def test_R115_a_presigned_GET_changes_something_unless_a_browser_sent_it(
+    url: RunningBroker, fields: dict[str, str], status: int
+) -> None:
+    """A page can forge what is in a query, but not by what name its browser goes."""
+    form = "Action=SendMessage&QueueUrl=orders&MessageBody=a"
+    for query, expected in ((form, 403), (form + PRESIGNED, status)):
+        assert _ask(url, Ask("GET", f"/?{query}", b"", {}), fields)[0] == expected
+
+
 @pytest.mark.parametrize("action", LOOKS)
 def test_R115_a_GET_may_look(url: RunningBroker, action: str) -> None:
     assert _ask(url, Ask("GET", f"/?Action={action}&{LOOKS[action]}", b"", {}), {})[0] == 200

@@ -10,7 +10,7 @@ import pytest
 
 from pillarbox import open_mailbox
 from pillarbox.testing.broker import running_broker
-from tests.broker.support import Client, Refused, World
+from tests.broker.support import Client, Refused, World, eventually
 
 NOWHERE = "arn:aws:sqs:us-east-1:000000000000:nowhere"
 
@@ -319,6 +319,19 @@ def test_R55_a_move_keeps_to_its_rate_and_can_be_cancelled(world: World) -> None
     with pytest.raises(Refused) as refused:
         sqs("CancelMessageMoveTask", TaskHandle=handle)
     assert (refused.value.status, refused.value.code) == (404, "ResourceNotFoundException")
+
+
+def test_R55_no_second_sees_more_messages_moved_than_the_rate(world: World) -> None:
+    """Also not one that begins with the first of them and ends with the next."""
+    sqs = world.sqs
+    queue, dead = _dead_letters(world, *"ab")
+    sqs("StartMessageMoveTask", SourceArn=sqs.arn(dead), MaxNumberOfMessagesPerSecond=1)
+    eventually(lambda: sqs.counts(queue)[0] == 1)
+    world.clock.advance(1.0)
+    for _ in range(10):
+        assert sqs.counts(queue)[0] == 1
+    world.clock.advance(0.1)
+    eventually(lambda: sqs.counts(queue)[0] == 2)
 
 
 def test_R55_a_move_fails_if_its_destination_is_deleted(world: World) -> None:

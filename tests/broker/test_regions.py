@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import pytest
@@ -16,6 +17,7 @@ from pillarbox.mailbox.broker.admin import list_queues
 from pillarbox.mailbox.redis.shared import RedisSharedStore
 from pillarbox.testing.broker import RunningBroker, running_broker
 from pillarbox.testing.redis import shared_server
+from tests.broker.support import Client
 
 HERE, THERE = "us-east-1", "eu-west-1"
 OWN, ELSE = "000000000000", "111122223333"
@@ -53,7 +55,7 @@ def test_R55_the_same_name_in_two_regions_is_two_queues(url: RunningBroker) -> N
     first = here.create_queue(QueueName="orders")["QueueUrl"]
     assert "QueueUrls" not in there.list_queues()
     second = there.create_queue(QueueName="orders", Attributes={"DelaySeconds": "0"})["QueueUrl"]
-    assert first == second  # a URL does not tell the region: the signature does
+    assert (first, second) == (f"{url}/{OWN}/orders", f"{url}/queue/{THERE}/{OWN}/orders")
     here.send_message(QueueUrl=first, MessageBody="here")
     there.send_message(QueueUrl=second, MessageBody="there")
     assert _bodies(there, second) == ["there"]
@@ -69,6 +71,18 @@ def test_R55_the_same_name_in_two_regions_is_two_queues(url: RunningBroker) -> N
     here.delete_queue(QueueUrl=first)
     assert "QueueUrls" not in here.list_queues()
     assert there.list_queues()["QueueUrls"] == [second]
+
+
+@pytest.mark.parametrize("protocol", ["json", "query"])
+def test_R55_the_url_of_a_queue_names_its_region_also_to_clients_that_do_not_sign(
+    protocol: str,
+) -> None:
+    with running_broker() as url, Client(url, protocol) as sqs:
+        queue = _client(url, THERE).create_queue(QueueName="orders")["QueueUrl"]
+        _client(url, HERE).create_queue(QueueName="orders")
+        sqs("SendMessage", urlsplit(queue).path, MessageBody="a")
+        assert _bodies(_client(url, HERE), queue) == []  # the signature counts for more
+        assert _bodies(_client(url, THERE), queue) == ["a"]
 
 
 def test_R55_dead_letters_and_move_tasks_stay_in_their_region(url: RunningBroker) -> None:
@@ -142,6 +156,9 @@ def test_R115_a_limited_key_is_told_of_no_queue_of_another_account(shared: bool)
             _client(url, HERE, key).create_queue(QueueName="orders")
         found = list_queues(str(url).replace("://", "://shop:shop-secret@"))
         assert [line.name for line in found if line.name.endswith("orders")] == ["orders"]
+        for key in ("root", "tenant"):  # the server is shared with other tests
+            sqs = _client(url, HERE, key)
+            sqs.delete_queue(QueueUrl=sqs.get_queue_url(QueueName="orders")["QueueUrl"])
 
 
 def test_R55_queues_of_other_regions_are_there_after_a_restart(tmp_path: Path) -> None:

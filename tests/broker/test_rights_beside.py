@@ -136,7 +136,7 @@ def test_R115_a_move_task_has_the_rights_of_its_key_to_the_end(w: World) -> None
     assert isinstance(clock, FakeClock)
     for moved in (1, 2):
         until(lambda: task()["ApproximateNumberOfMessagesMoved"] == moved, f"{moved} moved")  # noqa: B023
-        clock.advance(1)
+        clock.advance(1.1)
     until(lambda: task()["Status"] != "RUNNING", "the task is over")
     assert (task()["Status"], task()["FailureReason"]) == ("FAILED", DENIED)
     assert w.store.sessions["b-shares"].counts()[0] == 0

@@ -87,7 +87,8 @@ def unguarded(monkeypatch: pytest.MonkeyPatch, browser: Browser, port: int) -> I
 
 
 def _purge(url: str) -> str:
-    return f"{url}/?Action=PurgeQueue&QueueUrl=orders"
+    """With a signature, which anyone can make up."""
+    return f"{url}/?Action=PurgeQueue&QueueUrl=orders&X-Amz-Credential=k&X-Amz-Signature=0"
 
 
 # Each is tried from a page of another site, and resolves when the browser knows how it went.
@@ -212,6 +213,15 @@ def test_R115_control_without_the_rule_for_GET_an_image_empties_the_queue(
     TRIES[way](unguarded)
     _wait_until_asked(unguarded)
     assert unguarded.orders.stats().ready == 0
+
+
+@pytest.mark.parametrize("way", ["img", "script", "iframe", "link"])
+def test_R115_a_GET_of_a_browser_changes_nothing_whatever_it_tells_of_its_site(
+    unguarded: Scene, way: str
+) -> None:
+    TRIES[way](unguarded)
+    _wait_until_asked(unguarded)
+    assert unguarded.orders.stats().ready == 3
 
 
 def test_R115_a_page_of_another_site_reads_nothing(scene: Scene) -> None:

@@ -80,6 +80,16 @@ class CrossOriginProtection:
         return any(fnmatchcase(each, known) for each in (name, host) for known in self._allowed)
 
 
+def may_be_browser(request: Request) -> bool:
+    """Whether a browser may have sent this request, even one without `Sec-Fetch-Site`.
+
+    Every browser's user agent begins with Mozilla, and a page needs a preflight to change it.
+    SDKs, libraries and command-line tools have other user agents.
+    """
+    agent = request.headers.get("user-agent", "")
+    return not agent or agent.startswith("Mozilla/") or "accept-language" in request.headers
+
+
 def _is_address(name: str) -> bool:
     """Whether a name is an IP address, which is not looked up and so can't be rebound."""
     try:

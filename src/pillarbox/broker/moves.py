@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _KEPT_MAX: Final = 10
+# A little over a second, so that no second, however it is measured, sees more than the rate.
+_PAUSE_NS: Final = SECOND_NS + SECOND_NS // 20
 UNFINISHED: Final = ("RUNNING", "CANCELLING")
 
 
@@ -220,7 +222,7 @@ class Moves(ABC):
             return
         clock = self._broker.store.clock
         over = asyncio.Event()
-        cancel = clock.call_at(clock.now() + SECOND_NS, over.set, self._broker.loop)
+        cancel = clock.call_at(clock.now() + _PAUSE_NS, over.set, self._broker.loop)
         try:
             await over.wait()
         finally:

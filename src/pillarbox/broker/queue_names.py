@@ -60,8 +60,17 @@ class QueueNames:
         return name.split(":")[1] if ":" in name else self._config.account
 
     def arn(self, name: str) -> str:
-        full = name if ":" in name else f"{self._config.region}:{self._config.account}:{name}"
+        full = self._full(name)
         return f"arn:{partition(full)}:sqs:{full}"
+
+    def path(self, name: str) -> str:
+        """Return the path of a queue's URL; it names the region if it is not the broker's own."""
+        region, account, plain = self._full(name).split(":")
+        named = "" if region == self._config.region else f"/queue/{region}"
+        return f"{named}/{account}/{plain}"
+
+    def _full(self, name: str) -> str:
+        return name if ":" in name else f"{self._config.region}:{self._config.account}:{name}"
 
 
 def partition(region: str) -> str:

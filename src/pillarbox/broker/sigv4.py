@@ -97,6 +97,11 @@ def _credential(request: Request) -> str:
     return unquote(request.query.partition("X-Amz-Credential=")[2].partition("&")[0])
 
 
+def is_presigned(request: Request) -> bool:
+    """Whether the signature of a request, valid or not, is in its query."""
+    return "X-Amz-Signature=" in request.query and "X-Amz-Credential=" in request.query
+
+
 def signature_of(request: Request) -> Signature:
     """Parse the signature; raise if it is missing or incomplete."""
     header = request.headers.get("authorization")

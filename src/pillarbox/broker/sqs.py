@@ -11,9 +11,10 @@ import msgspec
 from pillarbox.broker import shapes, sqs_json, sqs_query, sts
 from pillarbox.broker.access import Principal
 from pillarbox.broker.actions import batches, messages, moves, permissions, queues, receive
+from pillarbox.broker.cross_origin import may_be_browser
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Answer, Request, Response
-from pillarbox.broker.sigv4 import region_of
+from pillarbox.broker.sigv4 import is_presigned, region_of
 from pillarbox.broker.sqs_json import JsonFormat
 from pillarbox.broker.sqs_query import QueryFormat
 from pillarbox.broker.sqs_request import ResponseFormat, Result, SqsRequest
@@ -158,12 +159,15 @@ class Sqs:
         """Whether this action may be sent by GET.
 
         Any web page can make a browser send a GET, but not a signed one. Without keys, signatures
-        are not verified, so only one in the Authorization header counts: a page can put anything
-        into a query, but needs a preflight for that header.
+        are not verified: a page needs a preflight for the Authorization header, but can put
+        anything into a query, so a signature there does not count if a browser may have sent it.
         """
-        signed = request.headers.get("authorization", "").startswith("AWS4-HMAC-SHA256 ")
         looks = not action.writes and action.shape is not shapes.ReceiveMessage
-        return looks or signed or not self._access.open_to_all
+        if looks or not self._access.open_to_all:
+            return True
+        if request.headers.get("authorization", "").startswith("AWS4-HMAC-SHA256 "):
+            return True
+        return is_presigned(request) and not may_be_browser(request)
 
     def _run(
         self,

@@ -11,7 +11,6 @@ from pillarbox.broker.access import Principal
 from pillarbox.broker.errors import SqsError, of_mailbox
 from pillarbox.broker.http import Request, Response
 from pillarbox.broker.queue import BrokerQueue
-from pillarbox.broker.queue_names import plain_name
 from pillarbox.core.errors import MailboxError
 
 if TYPE_CHECKING:
@@ -48,8 +47,7 @@ class SqsRequest(Struct, eq=False, gc=False):
 
     def url_of(self, name: str) -> str:
         """Return the URL of a queue, by its name in the store."""
-        account = self.broker.names.account_of(name)
-        return f"{self.http.origin}/{account}/{plain_name(name)}"
+        return self.http.origin + self.broker.names.path(name)
 
     def succeed(self, result: Result, *, writes: bool) -> Response:
         """Return the response, which waits until the writes of the action are confirmed."""
