@@ -133,6 +133,14 @@ def test_R82_a_step_is_known_when_others_have_committed_since(table: TableLog) -
     assert not table.holds_hash("s", 1, "hash 1")
 
 
+def test_R130_an_append_that_is_refused_each_time_ends(
+    table: TableLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TableLog, "_try", lambda *_: False)
+    with pytest.raises(SparkError, match="other writers keep committing"):
+        add(table, 1)
+
+
 def test_R130_a_table_that_can_not_be_read_is_named_in_a_line(table: TableLog) -> None:
     table.storage.write(f"_delta_log/{0:020}.json", b"{")
     with pytest.raises(OSError, match=r"table .* can't be read: ") as caught:

@@ -47,6 +47,7 @@ KEPT_HOURS = 6
 #: How many commits are searched for a step, newest first. Older ones are only in checkpoints.
 _SEARCHED_COMMITS = (8, 64, 256)
 _EPOCH_OF = "pillarbox.epoch:"
+_BUSY = "other writers keep committing to {}; stop them"
 
 
 def is_table(location: str, options: Options | None = None) -> bool:
@@ -296,7 +297,7 @@ class TableLog(Closing):
             if self._try(files, step_metadata(step) if check else {}, transactions):
                 return True
             self.refresh()
-        raise SparkError(f"other writers keep committing to {self.path}; stop them")
+        raise SparkError(_BUSY.format(self.path))
 
     def _try(
         self, files: Sequence[NewFile], metadata: Mapping[str, str], versions: Mapping[str, int]
@@ -374,8 +375,11 @@ class TableLog(Closing):
         import pyarrow as pa  # noqa: PLC0415 - behind an extra
 
         files = [self.write([pa.Table.from_pylist(list(rows), self.schema)])] if rows else []
-        while not self._try(files, {}, {f"{META}{mark}": at for mark, at in marks.items()}):
+        for _ in range(_ATTEMPTS):
+            if self._try(files, {}, {f"{META}{mark}": at for mark, at in marks.items()}):
+                return
             self.refresh()
+        raise SparkError(_BUSY.format(self.path))
 
     def write(self, tables: Iterable[Any], prefix: str = "") -> NewFile:
         """Write Arrow tables to one file, without committing it."""
