@@ -91,13 +91,13 @@ def test_R32_every_file_says_what_it_does_and_what_it_is_given(name: str) -> Non
     text = files("pillarbox.mailbox.redis.scripts").joinpath(f"{name}.lua").read_text()
     lines = text.splitlines()
     if name in PIECES:
-        assert lines[0].startswith("-- Piece: ")
+        assert lines[0].startswith("-- Include: ")
         return
     assert lines[0] in ("#!lua", "#!lua flags=allow-oom", "#!lua flags=no-writes")
     assert lines[1].startswith("-- ")
     head = "\n".join(line for line in lines[1:] if line.startswith("--"))
     assert "ARGV: names" in head
-    assert "Answer: " in head
+    assert "Returns " in head
     assert "--@include queue" in text
 
 

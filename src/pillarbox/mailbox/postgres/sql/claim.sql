@@ -1,4 +1,4 @@
--- What a receiver is told of a message.
+-- A message as a receiver gets it.
 CREATE OR REPLACE FUNCTION pillarbox.claim(
   queue_ integer, count_ integer, timeout_ bigint, token_ bytea,
   marks_ bigint[], rewinds_ bigint, since_ bigint, parked_ boolean, waits_ boolean,
@@ -8,17 +8,17 @@ CREATE OR REPLACE FUNCTION pillarbox.claim(
   group_name text, head bytea, body bytea, attempts jsonb, source text, reason bytea, died_at bigint
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
--- Lease messages. The last row tells: minus one; the rewinds; until when all that was due has
--- happened; the time; 1 if no sender can have missed that the caller is parked; 1 if as many messages
--- are in flight as may be; when something will be due (in the group's place), if nothing was found
--- and the caller waits; the token (in reason's place), if this attempt was made before and gets the
--- same messages again.
+-- Lease messages. The last row contains: minus one; the rewinds; the time up to which everything
+-- due is settled; the time; 1 if no sender can have missed that the caller is parked; 1 if the
+-- limit of messages in flight is reached; when the next timer is due (in column group), if nothing
+-- was found and the caller waits; the token (in column reason), if this attempt is a repetition and
+-- gets the same messages again.
 --
--- marks_: for each priority the rank below which, as far as the caller knows, nothing is ready: the
--- index entries of what was there are dead, and are not looked at until a vacuum removes them. A
--- message may still turn up below (a late commit, a claim that was rolled back), so the caller comes
--- without marks now and then. since_ is the same for deadlines. In a queue with tenants the rank of a
--- message is its position in the answer.
+-- marks_: for each priority the low-water mark: the rank below which the caller knows of nothing
+-- ready. Index entries below it are dead, and skipped until a vacuum removes them. A message may
+-- still appear below (a late commit, a claim that was rolled back), so the caller calls without
+-- marks now and then. since_ is the same for deadlines. In a queue with tenants the rank of a
+-- message is its position in the result.
 #variable_conflict use_column
 DECLARE
   found_ record;
@@ -48,7 +48,7 @@ BEGIN
     since_ := now_;
   ELSE
     since_ := pillarbox.settle_all(q, since_, now_);
-    q := pillarbox.find_queue(queue_);  -- what was due may have gone to an earlier place
+    q := pillarbox.find_queue(queue_);  -- settled messages may have an earlier place
   END IF;
   sifts := q.on_receive OR q.retention IS NOT NULL;
   IF q.rewinds <> rewinds_ OR q.has_tenants THEN
@@ -64,7 +64,7 @@ BEGIN
     IF q.has_tenants THEN
       picked := pillarbox.in_turn(q, count_, true);
     ELSE
-      -- From each mark to the next priority that has one.
+      -- Scan from each mark to the next priority that has one.
       SELECT array_agg(x.id), bool_or(x.group_name IS NOT NULL) INTO picked, grouped FROM (
         SELECT m.id, m.group_name
         FROM generate_series(0, cardinality(marks_)) AS n CROSS JOIN LATERAL (
@@ -79,7 +79,7 @@ BEGIN
       seen := cardinality(picked);
       picked := pillarbox.with_groups(q, picked, count_);
       IF cardinality(picked) < seen THEN
-        quiet := 0;  -- a group is locked: look there again, and soon
+        quiet := 0;  -- a group is locked: retry there soon
         q.rewinds := -1;
       END IF;
     END IF;
@@ -113,8 +113,8 @@ BEGIN
   ELSIF waits_ THEN
     group_name := pillarbox.next_due(q, since_);
   END IF;
-  -- Who looked at nothing must not learn that messages went back to an earlier place. Where there are
-  -- tenants, nobody knows below which rank nothing is ready.
+  -- A caller that scanned nothing must not advance its rewinds. With tenants there is no low-water
+  -- mark.
   id := -1;
   rank := CASE
     WHEN q.has_tenants THEN -1
@@ -129,7 +129,7 @@ BEGIN
   RETURN NEXT;
 END $$;
 
--- When a lease or delay of this queue ends, or a lease of one whose dead letters come here.
+-- Return when the next lease or delay of this queue ends, or a lease of one of its source queues.
 CREATE OR REPLACE FUNCTION pillarbox.next_due(q pillarbox.queues, since_ bigint)
 RETURNS bigint LANGUAGE sql STABLE AS $$
   SELECT min(first.due) FROM (
@@ -141,10 +141,9 @@ RETURNS bigint LANGUAGE sql STABLE AS $$
   ) AS first
 $$;
 
--- Of what was picked from the line, as many as there is room for. The one message of a group that
--- stands in line brings the next ones of its group with it: with redelivery 'original', only those
--- that precede all of the group that are held. There, a group that another transaction has locked is
--- left alone.
+-- Return as many of the picked messages as fit. The one message of a group in the line brings the
+-- next ones of its group with it: with redelivery 'original', only those before all held messages
+-- of the group. Then a group that another transaction has locked is skipped.
 CREATE OR REPLACE FUNCTION pillarbox.with_groups(q pillarbox.queues, ids_ bigint[], room integer)
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE

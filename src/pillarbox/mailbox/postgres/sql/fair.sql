@@ -1,14 +1,14 @@
--- Fair queues: a tenant that holds much of what is in flight waits behind the others.
+-- Fair queues: a tenant with a large share of the messages in flight waits behind the others.
 --
--- A ready message of a tenant is in state 5 and found by tenant and rank, so that nobody walks over
--- what a noisy tenant has sent. What a tenant holds is counted when it matters: no path that ends a
--- lease has to keep a counter right.
+-- A ready message of a tenant has state 5 and is indexed by tenant and rank, so that a noisy
+-- tenant's messages need not be scanned. What a tenant holds is counted on demand, so that no path
+-- that ends a lease has to maintain a counter.
 
--- Which tenant holds too much; core/fair.py has the same rule. Without in_flight: which one might.
+-- Whether a tenant is noisy; core/fair.py has the same rule. Without in_flight: whether it might be.
 CREATE OR REPLACE FUNCTION pillarbox.is_noisy(held bigint, in_flight bigint) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$ SELECT held >= 30 AND held * 10 > coalesce(in_flight, 0) $$;
 
--- Whether groups are tenants in a queue, which from now on has some.
+-- Return whether groups are tenants in a queue; if so, mark that it has tenants.
 CREATE OR REPLACE FUNCTION pillarbox.admits_tenants(queue_ integer) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -16,11 +16,11 @@ BEGIN
   RETURN (SELECT fair FROM pillarbox.queues WHERE id = queue_);
 END $$;
 
--- How far a receive of so many looks down the line before it asks who else has something ready.
+-- How far a receive of this many scans the line before it looks for other tenants.
 CREATE OR REPLACE FUNCTION pillarbox.window_of(count_ integer) RETURNS integer
 LANGUAGE sql IMMUTABLE AS $$ SELECT count_ + 100 $$;
 
--- For each priority, the first ready message of each tenant, and of those that have none.
+-- Return, for each priority, the first ready message of each tenant, and of those without a tenant.
 CREATE OR REPLACE FUNCTION pillarbox.first_ready(queue_ integer)
 RETURNS TABLE (id bigint, tenant text, rank bigint) LANGUAGE sql STABLE AS $$
   WITH RECURSIVE tenants AS (
@@ -46,12 +46,12 @@ RETURNS TABLE (id bigint, tenant text, rank bigint) LANGUAGE sql STABLE AS $$
   SELECT * FROM tenants UNION ALL SELECT p.id, NULL, p.rank FROM plain p
 $$;
 
--- The last rank of the priority that a rank belongs to.
+-- Return the last rank of the priority of a rank.
 CREATE OR REPLACE FUNCTION pillarbox.last_rank(rank_ bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT rank_ | ((1::bigint << 55) - 1) $$;
 
--- The first ready message of a tenant (NULL: of none) from a rank to the end of its priority; locked,
--- and not one that another transaction has locked, if it is to be taken.
+-- Return the first ready message of a tenant (NULL: without one) from a rank to the end of its
+-- priority; if it is to be taken, lock it and skip those that other transactions have locked.
 CREATE OR REPLACE FUNCTION pillarbox.ready_from(
   queue_ integer, tenant_ text, rank_ bigint, takes_ boolean, OUT id bigint, OUT rank bigint
 ) LANGUAGE plpgsql AS $$
@@ -79,10 +79,9 @@ BEGIN
   END IF;
 END $$;
 
--- How many messages a tenant holds in a priority: in flight, or given back for later; for the tenant
--- '', how many messages of the queue are in flight. For a claim, which may note it, a count of more
--- than 1,000 rows is good for a second. Who only looks may be on a standby, which has no unlogged
--- tables.
+-- Return how many messages a tenant holds in a priority: in flight, or returned with a delay; for
+-- the tenant '', how many messages of the queue are in flight. A claim caches a count of more than
+-- 1,000 rows for a second. A read-only caller may be on a standby, which has no unlogged tables.
 CREATE OR REPLACE FUNCTION pillarbox.count_held(
   queue_ integer, tenant_ text, priority_ integer, notes_ boolean
 ) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -106,7 +105,7 @@ BEGIN
     SELECT count(*), count(*) INTO held_, seen FROM pillarbox.messages
       WHERE queue = queue_ AND tenant = tenant_ AND priority = priority_ AND state IN (1, 3);
   END IF;
-  -- Nobody waits for this lock, so that no two can wait for each other.
+  -- Never wait for this lock, so that there can be no deadlock.
   IF notes_ AND seen > 1000 AND pg_try_advisory_xact_lock(1885500423, queue_) THEN
     INSERT INTO pillarbox.tenant_counts VALUES (queue_, priority_, tenant_, now_, held_)
       ON CONFLICT (queue, tenant, priority) DO UPDATE SET counted_at = now_, held = held_;
@@ -114,24 +113,23 @@ BEGIN
   RETURN held_;
 END $$;
 
--- Up to count_ ready messages in the order of their delivery. Locked, if they are to be taken: those,
--- and no others.
+-- Return up to count_ ready messages in delivery order. If they are to be taken, lock exactly those.
 CREATE OR REPLACE FUNCTION pillarbox.in_turn(q pillarbox.queues, count_ integer, takes_ boolean)
 RETURNS bigint[] LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   size integer := pillarbox.window_of(count_);
-  tenants_ text[];      -- lines of messages: whose they are,
+  tenants_ text[];      -- lines of messages: their tenants,
   ranks bigint[];       -- the rank of the first of each,
   held bigint[] := '{}';  -- and what the tenant holds, with what it is given here
-  following integer := 1;  -- the first line that was not looked at
+  following integer := 1;  -- the first line not yet examined
   until_ bigint;        -- lines that begin behind this rank are not known yet
-  priority_ bigint;     -- of the present lines, as a rank has it
-  quiet integer[];      -- of these, those that are served; the one with the lowest rank first
-  noisy integer[];      -- and those that come after them
-  calm boolean;         -- the others have been served
+  priority_ bigint;     -- of the current lines, as encoded in a rank
+  quiet integer[];      -- of these, those that are served, lowest rank first
+  noisy integer[];      -- and those served after them
+  calm boolean;         -- all others have been served
   in_flight bigint;
-  given integer;        -- to tenants of this priority
+  given integer;        -- number given to tenants of this priority
   line integer;
   id_ bigint;
   rank_ bigint;
@@ -197,7 +195,7 @@ BEGIN
       END IF;
       SELECT id, rank INTO id_, rank_
         FROM pillarbox.ready_from(q.id, tenants_[line], ranks[line], takes_);
-      CONTINUE WHEN id_ IS NULL;  -- others have locked the rest
+      CONTINUE WHEN id_ IS NULL;  -- other transactions have locked the rest
       taken := taken || id_;
       IF tenants_[line] IS NOT NULL THEN
         held[line] := held[line] + 1;

@@ -1,13 +1,13 @@
--- What becomes of a message whose delivery ended, or whose time came.
+-- What happens to a message when its delivery fails or its delay ends.
 
--- Whether the delivery that fails is the last that a message has.
+-- Return whether the failed delivery was the message's last.
 CREATE OR REPLACE FUNCTION pillarbox.is_last(q pillarbox.queues, m pillarbox.messages)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
   SELECT q.max_deliveries > 0 AND q.dead IS NOT NULL AND NOT q.on_receive
     AND m.deliveries - m.deliveries_before + 1 >= q.max_deliveries
 $$;
 
--- The message after a failed delivery. With a reason it is dead.
+-- Return the message after a failed delivery. With a reason, it is dead-lettered.
 CREATE OR REPLACE FUNCTION pillarbox.failed(
   m pillarbox.messages, q pillarbox.queues, at_ bigint, outcome_ text, reason_ bytea
 ) RETURNS pillarbox.messages LANGUAGE plpgsql STABLE AS $$
@@ -34,7 +34,7 @@ LANGUAGE sql IMMUTABLE AS $$
   SELECT convert_to(outcome_ || ' after ' || deliveries_ || ' deliveries', 'UTF8')
 $$;
 
--- Move a message to another queue, as the last one there. Answers how many became ready there.
+-- Move a message to the end of another queue. Returns how many became ready there.
 CREATE OR REPLACE FUNCTION pillarbox.move(m pillarbox.messages, to_ integer) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE group_ text := coalesce(m.group_name, m.tenant);
@@ -51,7 +51,7 @@ BEGIN
   RETURN pillarbox.join_line(m, to_, pillarbox.next_place());
 END $$;
 
--- Back into the line: to its place in its group, to its own place, to the front, or the end.
+-- Put back in line: at its place in its group, at its own place, at the front, or at the end.
 CREATE OR REPLACE FUNCTION pillarbox.give_back(
   m pillarbox.messages, q pillarbox.queues, to_front_ boolean
 ) RETURNS integer LANGUAGE plpgsql AS $$
@@ -72,7 +72,7 @@ BEGIN
   RETURN pillarbox.join_line(m, q.id, place_);
 END $$;
 
--- A failed delivery: another try, or the dead letters. Answers how many messages are ready by that.
+-- Handle a failed delivery: redeliver or dead-letter. Returns how many messages became ready.
 CREATE OR REPLACE FUNCTION pillarbox.fail(
   m pillarbox.messages, q pillarbox.queues, at_ bigint, outcome_ text, due_ bigint, reason_ bytea
 ) RETURNS integer LANGUAGE plpgsql AS $$
@@ -104,8 +104,8 @@ BEGIN
   RETURN 0;
 END $$;
 
--- Let happen what is due, oldest first, a bounded part of it. Answers until when all has happened.
--- A group that another transaction has locked waits for the next one to come by.
+-- Settle what is due, oldest first, up to a limit. Returns the time up to which all is settled.
+-- A group that another transaction has locked is left to the next caller.
 CREATE OR REPLACE FUNCTION pillarbox.settle(q pillarbox.queues, since_ bigint, now_ bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -143,7 +143,7 @@ BEGIN
   RETURN now_;
 END $$;
 
--- The same for a queue and those whose dead letters come here, if there is anything to do.
+-- The same for a queue and its source queues, if there is anything to do.
 CREATE OR REPLACE FUNCTION pillarbox.settle_all(q pillarbox.queues, since_ bigint, now_ bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,10 +1,10 @@
--- The history of a queue that keeps one: written by the transactions that do things, read by index.
+-- The history of a queue: written in the transactions that change it, read by index.
 --
--- An index is the id of the transaction << 20, plus the event's number in it. Whatever has a lower
--- index than the oldest transaction that still runs is complete: a reader who goes on from there
--- misses nothing, however late a transaction commits.
+-- An index is the id of the transaction << 20, plus the event's number in it. Everything with a
+-- lower index than the oldest running transaction is complete, so a reader that continues from
+-- there misses nothing, however late a transaction commits.
 
--- The index for the first of so many events of this transaction.
+-- Return the index of the first of count events of this transaction.
 CREATE OR REPLACE FUNCTION pillarbox.next_event(q pillarbox.queues, count_ integer) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -20,7 +20,7 @@ BEGIN
   RETURN next_;
 END $$;
 
--- Record that something happened to a message, which is still there, or to the whole queue.
+-- Record an event of a message that still exists, or of the whole queue.
 CREATE OR REPLACE FUNCTION pillarbox.record(
   q pillarbox.queues, kind_ text, message_id_ bigint, fields_ jsonb
 ) RETURNS void LANGUAGE plpgsql AS $$
@@ -48,8 +48,8 @@ BEGIN
   FROM pillarbox.messages m WHERE m.id = ANY (ids_);
 END $$;
 
--- What there is to read of a queue's history: from the first event up to the end, which is behind
--- the last one that is complete. What was before lost_ is gone. No row: there is no such queue.
+-- Return the readable range of a queue's history: the first index, and the end after the last
+-- complete event. Events before lost_ are gone. No row: the queue does not exist.
 CREATE OR REPLACE FUNCTION pillarbox.history_bounds(name_ text)
 RETURNS TABLE (queue_ integer, kept_ boolean, lost_ bigint, first_ bigint, end_ bigint)
 LANGUAGE plpgsql STABLE
@@ -73,7 +73,7 @@ BEGIN
   RETURN NEXT;
 END $$;
 
--- Delete the events before an index, and remember that they are gone. Answers how many there were.
+-- Delete the events before an index and record that. Returns how many were deleted.
 CREATE OR REPLACE FUNCTION pillarbox.trim_history(name_ text, before_ bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -92,8 +92,8 @@ BEGIN
   RETURN count_;
 END $$;
 
--- A database that was restored from a dump counts its transactions anew. Go on behind the events
--- that are there already.
+-- A database that was restored from a dump restarts its transaction ids. Continue after the
+-- existing events.
 CREATE OR REPLACE FUNCTION pillarbox.renumber_history(q pillarbox.queues) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,8 +1,9 @@
--- Who stands in line, in which order, and who is woken for it.
+-- The line of ready messages, its order, and waking receivers.
 --
--- Functions that clients call plan their statements once in a session, and only with indexes: the
--- planner would be misled by statistics of a table that was empty or full a minute ago, and
--- planning takes longer than a statement. What they call is planned under the same settings.
+-- Functions that clients call plan their statements once per session, and only with indexes:
+-- outdated statistics of a table that was empty or full a minute ago would mislead the planner, and
+-- planning takes longer than a statement. Functions that they call are planned with the same
+-- settings.
 
 -- The time. Tests replace this function, and only this one, to move their clock.
 CREATE OR REPLACE FUNCTION pillarbox.clock() RETURNS bigint LANGUAGE sql VOLATILE AS $$
@@ -12,7 +13,7 @@ $$;
 CREATE OR REPLACE FUNCTION pillarbox.rank(priority integer, place bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT ((255 - priority)::bigint << 55) | place $$;
 
--- The first place is 2^54: there is room in front of it.
+-- The first place is 2^54, which leaves space in front of it.
 CREATE OR REPLACE FUNCTION pillarbox.next_place() RETURNS bigint LANGUAGE sql VOLATILE AS $$
   SELECT (1::bigint << 54) + nextval('pillarbox.message_ids')
 $$;
@@ -33,7 +34,7 @@ BEGIN
   RETURN q;
 END $$;
 
--- A queue; and whether something there may be due, or where dead letters come here from.
+-- Return a queue; and whether something may be due there, or in its source queues.
 CREATE OR REPLACE FUNCTION pillarbox.look_up(queue_ integer, since_ bigint, now_ bigint)
 RETURNS TABLE (q pillarbox.queues, is_due boolean) LANGUAGE sql STABLE AS $$
   SELECT s, EXISTS (
@@ -43,13 +44,13 @@ RETURNS TABLE (q pillarbox.queues, is_due boolean) LANGUAGE sql STABLE AS $$
   FROM pillarbox.queues s WHERE s.id = queue_
 $$;
 
--- Whether a process is parked at a queue. Nobody is notified while none is: NOTIFY serialises
--- commits.
+-- Return whether a process is parked at a queue. Without one, no NOTIFY is sent, because NOTIFY
+-- serialises commits.
 --
--- A process parks in this order: it locks (1885500417, queue) shared, it looks whether anyone holds
--- (1885500418, queue), it looks for messages. A sender locks the second, then looks at the first. So
--- one of the two sees the other, whatever the order of their commits. Who can't lock the second
--- meets one that parks right now.
+-- A process parks in this order: it locks (1885500417, queue) shared, checks whether anyone holds
+-- (1885500418, queue), checks for messages. A sender locks the second, then checks the first. So
+-- one of the two sees the other, whatever the order of their commits. A sender that can't lock the
+-- second knows that a process is just parking.
 CREATE OR REPLACE FUNCTION pillarbox.is_awaited(queue_ integer) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
   SELECT NOT (pg_try_advisory_xact_lock_shared(1885500418, queue_)
@@ -65,7 +66,7 @@ BEGIN
   END IF;
 END $$;
 
--- Something will be due at this time. Parked receivers look by themselves every ten seconds.
+-- Notify parked receivers of a timer at this time. They poll by themselves every ten seconds.
 CREATE OR REPLACE FUNCTION pillarbox.arm(q pillarbox.queues, due_ bigint, now_ bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -80,8 +81,8 @@ END $$;
 CREATE OR REPLACE FUNCTION pillarbox.group_key(queue_ integer, group_ text) RETURNS integer
 LANGUAGE sql IMMUTABLE AS $$ SELECT hashtext(queue_ || ' ' || group_) $$;
 
--- Whoever adds to a group, or ends its hold, has this lock until the transaction ends. An older
--- snapshot than the lock would miss what others did before: that needs READ COMMITTED.
+-- Take the lock that is required to add to a group or to end its hold, until the transaction ends.
+-- A snapshot older than the lock would miss earlier changes: this needs READ COMMITTED.
 CREATE OR REPLACE FUNCTION pillarbox.lock_groups(queue_ integer, groups_ text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -94,16 +95,16 @@ BEGIN
   ) AS keys;
 END $$;
 
--- The place of the first message that holds a group: in flight, or given back for later.
+-- Return the place of the first message that holds a group: in flight, or returned with a delay.
 CREATE OR REPLACE FUNCTION pillarbox.first_held(queue_ integer, group_ text) RETURNS bigint
 LANGUAGE sql AS $$
   SELECT min(place) FROM pillarbox.messages
   WHERE queue = queue_ AND group_name = group_ AND state IN (1, 3)
 $$;
 
--- A group with something to deliver stands in line, from the end on. What holds it stands in the
--- way; with redelivery 'original', only of what comes later in the group. The caller has the group's
--- lock. Answers how many messages became ready.
+-- Put a group with something to deliver at the end of the line. Held messages block it; with
+-- redelivery 'original', they block only later messages of the group. Requires the group's lock.
+-- Returns how many messages became ready.
 CREATE OR REPLACE FUNCTION pillarbox.line_up(queue_ integer, group_ text) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -127,7 +128,7 @@ BEGIN
     RETURN 1;
   END IF;
   IF first.place < standing.place THEN
-    -- An earlier one has come back: it takes over, unless a receiver was quicker.
+    -- An earlier message was returned: it takes over, unless a receiver was faster.
     UPDATE pillarbox.messages SET state = 4 WHERE id = standing.id AND state = 0;
     IF FOUND THEN
       UPDATE pillarbox.messages SET state = 0, rank = standing.rank WHERE id = first.id;
@@ -140,7 +141,7 @@ CREATE OR REPLACE FUNCTION pillarbox.is_tail(queue_ integer) RETURNS boolean LAN
   SELECT redelivery = 'tail' FROM pillarbox.queues WHERE id = queue_
 $$;
 
--- Put a message in line, or in its group's or tenant's; the caller has the group's lock.
+-- Add a message to the line, or to its group or tenant. Requires the group's lock.
 CREATE OR REPLACE FUNCTION pillarbox.join_line(
   m pillarbox.messages, queue_ integer, place_ bigint
 ) RETURNS integer LANGUAGE plpgsql AS $$
@@ -160,7 +161,7 @@ BEGIN
   RETURN pillarbox.line_up(queue_, m.group_name);
 END $$;
 
--- A message went to an earlier place: what receivers know of the line is no longer so.
+-- A message got an earlier place: invalidate the receivers' low-water marks.
 CREATE OR REPLACE FUNCTION pillarbox.rewind(queue_ integer) RETURNS void LANGUAGE sql AS $$
   UPDATE pillarbox.queues SET rewinds = rewinds + 1 WHERE id = queue_
 $$;

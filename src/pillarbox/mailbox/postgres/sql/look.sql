@@ -1,13 +1,13 @@
--- Looking at a queue as it is by now; nothing is changed.
+-- Read-only functions: the queue as of now.
 
--- A lease that ran out and was not settled yet: the message as it will be.
+-- Return the message of an expired lease that is not settled yet, as it will be.
 CREATE OR REPLACE FUNCTION pillarbox.expired(m pillarbox.messages, q pillarbox.queues)
 RETURNS pillarbox.messages LANGUAGE sql STABLE AS $$
   SELECT pillarbox.failed(m, q, m.due, 'expired', CASE WHEN pillarbox.is_last(q, m)
     THEN pillarbox.reason_for('expired', m.deliveries + 1) END)
 $$;
 
--- Ready messages in the order of their delivery; then what waits behind a held group.
+-- Return ready messages in delivery order, then those that wait in held groups.
 CREATE OR REPLACE FUNCTION pillarbox.peek_ready(queue_ integer, count_ integer)
 RETURNS SETOF pillarbox.messages LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -25,7 +25,7 @@ BEGIN
       (SELECT m, 0 AS part, m.rank AS r, '' AS g, m.place AS p, 0::bigint AS d
        FROM pillarbox.messages m
        WHERE m.queue = queue_ AND m.state = 0 AND NOT q.has_tenants ORDER BY m.rank LIMIT count_)
-      UNION ALL  -- in turn, and still before what has a later place
+      UNION ALL  -- in turn, but before later places
       (SELECT m, 0, max(m.rank) OVER (ORDER BY turn.n), '', turn.n, 0
        FROM unnest(ids_) WITH ORDINALITY AS turn (id, n) JOIN pillarbox.messages m USING (id))
       UNION ALL
@@ -60,12 +60,12 @@ RETURNS SETOF pillarbox.messages LANGUAGE sql STABLE AS $$
   ORDER BY due, id LIMIT count_
 $$;
 
--- One page of what is ready, for those who must see all of it.
+-- Return one page of the ready messages, to iterate over all of them.
 CREATE OR REPLACE FUNCTION pillarbox.page(
   queue_ integer, rank_ bigint, id_ bigint, count_ integer
 ) RETURNS SETOF pillarbox.messages LANGUAGE sql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-  SELECT * FROM (  -- each state has an index of its own, and in states 0 and 5 no two have one rank
+  SELECT * FROM (  -- each state has its own index, and in states 0 and 5 ranks are unique
     (SELECT * FROM pillarbox.messages
      WHERE queue = queue_ AND state = 0 AND (rank, id) > (rank_, id_) ORDER BY rank LIMIT count_)
     UNION ALL
@@ -83,7 +83,7 @@ BEGIN
   PERFORM pillarbox.settle_all(pillarbox.find_queue(queue_), 0, pillarbox.clock());
 END $$;
 
--- Counts by state, dead letters, and when the oldest message first in its line was sent.
+-- Return the counts by state, the dead letters, and the send time of the oldest head of a line.
 CREATE OR REPLACE FUNCTION pillarbox.stats(
   queue_ integer, OUT now_ bigint, OUT ready_ bigint, OUT scheduled_ bigint, OUT in_flight_ bigint,
   OUT dead_ bigint, OUT oldest_ bigint

@@ -1,6 +1,6 @@
--- The outbox: messages for mailboxes elsewhere. A relay moves them on after their commit.
+-- The outbox: messages for mailboxes elsewhere. A relay forwards them after their commit.
 
--- Within a group the order of ids is the order of commits: senders wait for one another.
+-- Within a group, ids are in commit order, because senders wait for one another.
 CREATE OR REPLACE FUNCTION pillarbox.put_outbox(
   url_ text, bodies_ bytea[], head_ bytea, priority_ integer, delay_ bigint, group_ text,
   deduplication_id_ text
@@ -17,5 +17,5 @@ BEGIN
       coalesce(deduplication_id_, gen_random_uuid()::text), group_, head_, body
     FROM unnest(bodies_) AS body
     RETURNING deduplication_id;
-  PERFORM pillarbox.wake(0, 1);  -- no queue has this id: relays wait here
+  PERFORM pillarbox.wake(0, 1);  -- relays wait on this id, which no queue has
 END $$;

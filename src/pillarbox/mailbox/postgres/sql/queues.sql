@@ -1,6 +1,6 @@
--- Opening and deleting queues.
+-- Open and delete queues.
 
--- Open a queue. What it was created with stays; dead letters and history are set on any.
+-- Open a queue. An existing queue keeps its settings, except dead letters and history.
 CREATE OR REPLACE FUNCTION pillarbox.declare_queue(
   name_ text, create_ boolean, redelivery_ text, capacity_ bigint, history_ boolean,
   max_deliveries_ integer, dead_ text, fair_ boolean
@@ -31,7 +31,7 @@ BEGIN
     UPDATE pillarbox.queues SET history = true WHERE id = q.id;
   END IF;
   IF create_ AND dead_ IS NOT NULL THEN
-    PERFORM pg_advisory_xact_lock(1885500420, 0);  -- who is whose dead-letter queue: one at a time
+    PERFORM pg_advisory_xact_lock(1885500420, 0);  -- one change of dead-letter queues at a time
     IF dead_ = name_ OR EXISTS (SELECT FROM pillarbox.queues WHERE dead = q.id) THEN
       RAISE EXCEPTION 'another queue, for a queue that is no dead-letter queue'
         USING ERRCODE = 'PB409';
@@ -49,14 +49,14 @@ BEGIN
     FROM pillarbox.queues s LEFT JOIN pillarbox.queues d ON d.id = s.dead WHERE s.id = q.id;
 END $$;
 
--- Let a client's own queue of replies end by itself, unless this is asked again in time.
+-- Set a client's reply queue to expire, unless this is called again in time.
 CREATE OR REPLACE FUNCTION pillarbox.expire_queue(name_ text, seconds_ integer) RETURNS void
 LANGUAGE sql AS $$
   UPDATE pillarbox.queues SET expires_at = pillarbox.clock() + seconds_ * 1000000::bigint
   WHERE name = name_
 $$;
 
--- Delete a queue with all that it holds; its dead-letter queue stays. Whether it was there.
+-- Delete a queue and its messages; its dead-letter queue stays. Returns whether it existed.
 CREATE OR REPLACE FUNCTION pillarbox.drop_queue(name_ text) RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE q pillarbox.queues;

@@ -1,7 +1,7 @@
--- Put messages in: all of them or none. Answers their ids; for a repetition, that of the first.
+-- Send messages: all of them or none. Returns their ids; for a duplicate, that of the original.
 --
--- settles_: let happen first what is due, so that it stands before these. Not in a transaction of
--- the caller, which would keep the rows locked.
+-- settles_: settle what is due first, so that it precedes these. Not in a transaction of the
+-- caller, which would keep the rows locked.
 CREATE OR REPLACE FUNCTION pillarbox.send(
   queue_ integer, bodies_ bytea[], head_ bytea, priority_ integer, delay_ bigint, group_ text,
   deduplication_id_ text, deduplication_ bigint, since_ bigint, settles_ boolean,
@@ -46,7 +46,7 @@ BEGIN
   END IF;
   state_ := CASE
     WHEN delay_ > 0 THEN 2 WHEN tenant_ IS NOT NULL THEN 5 WHEN group_ IS NULL THEN 0 ELSE 4 END;
-  FOR n IN coalesce(cardinality(ids_), 0) + 1..count_ LOOP  -- the group is locked by now
+  FOR n IN coalesce(cardinality(ids_), 0) + 1..count_ LOOP  -- the group is already locked
     ids_[n] := nextval('pillarbox.message_ids');
   END LOOP;
   INSERT INTO pillarbox.messages (
@@ -71,7 +71,7 @@ BEGIN
   END IF;
 END $$;
 
--- The id of the message that was sent first with this deduplication id: ours, or an earlier one.
+-- Return the id of the original message with this deduplication id: ours, or an earlier one.
 CREATE OR REPLACE FUNCTION pillarbox.first_with(
   queue_ integer, deduplication_id_ text, id_ bigint, now_ bigint, deduplication_ bigint
 ) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -92,8 +92,8 @@ BEGIN
   RETURN known;
 END $$;
 
--- Room for so many more messages, or an error. The queue is counted when the room that was found
--- by the last count is used up; what was deleted since then only makes more of it.
+-- Check the capacity for more messages, or raise. The queue is counted again when the free capacity
+-- of the last count is used up; deletions since then only add to it.
 CREATE OR REPLACE FUNCTION pillarbox.make_room(queue_ integer, count_ integer) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,8 +1,8 @@
--- What a holder does with its messages. Each answers which deliveries were live, as positions in
--- the arrays that name them.
+-- Settle messages in flight. Each function returns which leases were valid, as positions in the
+-- arrays of its arguments.
 
--- Locks what these deliveries hold, group locks first, then rows in order of their ids.
-DROP FUNCTION IF EXISTS pillarbox.lock_held(integer, bigint[], bytea[], bigint);  -- it answered less
+-- Lock the messages of these deliveries: group locks first, then rows in the order of their ids.
+DROP FUNCTION IF EXISTS pillarbox.lock_held(integer, bigint[], bytea[], bigint);  -- it returned fewer columns
 CREATE OR REPLACE FUNCTION pillarbox.lock_held(
   queue_ integer, ids_ bigint[], tokens_ bytea[], now_ bigint,
   OUT held bigint[], OUT live integer[], OUT groups text[]
@@ -13,8 +13,8 @@ BEGIN
   IF groups IS NOT NULL THEN
     PERFORM pillarbox.lock_groups(queue_, groups);
   END IF;
-  -- One look by id for each delivery, whatever the planner thinks of a table that is all dead rows:
-  -- `+ 0` keeps it from the index on `due`, LATERAL from beginning with the table.
+  -- One lookup by id for each delivery, even if the planner sees a table full of dead rows: `+ 0`
+  -- avoids the index on `due`, LATERAL avoids starting with the table.
   SELECT array_agg(m.id), array_agg(d.n::integer) INTO held, live
   FROM (
     SELECT * FROM unnest(ids_, tokens_) WITH ORDINALITY AS u (id, token, n) ORDER BY u.id
@@ -48,7 +48,7 @@ BEGIN
   END IF;
   DELETE FROM pillarbox.messages WHERE id = ANY (locked.held);
   IF locked.groups IS NOT NULL THEN
-    -- What is due comes before what this frees: another group may have been first.
+    -- Settle what is due first: another group may have become ready before.
     PERFORM pillarbox.settle_all(q, since_, now_);
     FOREACH group_ IN ARRAY locked.groups LOOP
       ready_ := ready_ + pillarbox.line_up(queue_, group_);
@@ -136,7 +136,7 @@ BEGIN
   RETURN count_;
 END $$;
 
--- Delete messages by id, whatever their state. Answers how many there were.
+-- Delete messages by id, in any state. Returns how many were deleted.
 CREATE OR REPLACE FUNCTION pillarbox.delete_messages(queue_ integer, ids_ bigint[]) RETURNS bigint
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -169,7 +169,7 @@ BEGIN
   RETURN count_;
 END $$;
 
--- The group of a message that is gone goes on: in its place in line, if it stood there.
+-- Continue with the group of a deleted message, at its place in the line if it was there.
 CREATE OR REPLACE FUNCTION pillarbox.take_over(m pillarbox.messages) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE ready_ integer := pillarbox.line_up(m.queue, m.group_name);
@@ -182,7 +182,7 @@ BEGIN
   RETURN ready_;
 END $$;
 
--- Move waiting messages to another queue, as new there: where they died, or as asked.
+-- Move ready messages to another queue, as new messages: to their source queue, or as given.
 CREATE OR REPLACE FUNCTION pillarbox.redrive(queue_ integer, to_ text, ids_ bigint[])
 RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$

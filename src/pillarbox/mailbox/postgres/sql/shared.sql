@@ -1,6 +1,6 @@
--- What brokers that share a database need beyond mailboxes.
+-- Functions for brokers that share a database.
 
--- The queue, if it still has this version.
+-- Return the queue if it still has this version; raise otherwise.
 CREATE OR REPLACE FUNCTION pillarbox.at_version(queue_ integer, version_ text) RETURNS integer
 LANGUAGE plpgsql STABLE AS $$
 DECLARE q pillarbox.queues := pillarbox.find_queue(queue_);
@@ -11,8 +11,8 @@ BEGIN
   RETURN q.id;
 END $$;
 
--- Create a queue (known_ is NULL) or change one that still has the version known_. Answers false if
--- there is a queue already.
+-- Create a queue (known_ is NULL) or change one that still has the version known_. Returns false if
+-- the queue already exists.
 CREATE OR REPLACE FUNCTION pillarbox.configure_queue(
   name_ text, known_ text, version_ text, notes_ bytea, retention_ bigint, dead_ text,
   deliveries_ integer, fair_ boolean
@@ -36,14 +36,14 @@ BEGIN
     wanted_dead = dead_, wanted_deliveries = deliveries_, max_deliveries = deliveries_,
     dead = (SELECT id FROM pillarbox.queues WHERE name = dead_)
     WHERE id = q.id;
-  IF known_ IS NULL THEN  -- queues whose policy names a queue that was deleted, and is there again
+  IF known_ IS NULL THEN  -- adopt queues whose policy names this queue, which was deleted before
     UPDATE pillarbox.queues SET dead = q.id, max_deliveries = wanted_deliveries
       WHERE wanted_dead = name_ AND dead IS NULL AND NOT pillarbox.leads_to(q.id, id);
   END IF;
   RETURN true;
 END $$;
 
--- Whether dead letters of a queue come to another, through those between them.
+-- Return whether dead letters of a queue reach another, directly or through others.
 CREATE OR REPLACE FUNCTION pillarbox.leads_to(queue_ integer, end_ integer) RETURNS boolean
 LANGUAGE sql STABLE AS $$
   WITH RECURSIVE passed AS (
@@ -54,14 +54,14 @@ LANGUAGE sql STABLE AS $$
   SELECT EXISTS (SELECT FROM passed WHERE dead = end_)
 $$;
 
--- Delete a queue. Whoever is parked on it wakes up and finds it gone.
+-- Delete a queue. Wake parked receivers, which find it deleted.
 CREATE OR REPLACE FUNCTION pillarbox.drop_shared(name_ text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM pillarbox.wake(id, 128) FROM pillarbox.queues WHERE name = name_;
   PERFORM pillarbox.drop_queue(name_);
 END $$;
 
--- Note a fact for so many seconds. Answers false if another value is noted already.
+-- Store a value for some seconds. Returns false if another value is already stored.
 CREATE OR REPLACE FUNCTION pillarbox.note_fact(name_ text, value_ text, seconds_ integer)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE now_ bigint := pillarbox.clock();
@@ -73,8 +73,8 @@ BEGIN
     SELECT FROM pillarbox.broker_facts WHERE name = name_ AND value = value_);
 END $$;
 
--- Whether as many messages of a queue are in flight as may be. A count walks over what was in flight
--- lately, too, so it is good for a second, unless it came near the limit or the limit is small.
+-- Return whether the limit of messages in flight is reached. Counting also scans recently settled
+-- ones, so a count is cached for a second, unless it is near the limit or the limit is small.
 CREATE OR REPLACE FUNCTION pillarbox.is_crowded(queue_ integer, max_ integer, now_ bigint)
 RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -101,7 +101,7 @@ BEGIN
   RETURN leases_ >= max_;
 END $$;
 
--- What a receive with this attempt id was given, if it still holds all of that. Locks the messages.
+-- Return the messages that this attempt id was given, if it still holds them all. Locks them.
 CREATE OR REPLACE FUNCTION pillarbox.attempted(
   queue_ integer, attempt_ text, now_ bigint, OUT ids bigint[], OUT token bytea
 ) LANGUAGE plpgsql AS $$
@@ -137,8 +137,8 @@ BEGIN
     SET forget_at = excluded.forget_at, token = excluded.token, ids = excluded.ids;
 END $$;
 
--- Put messages in, each with a group and a deduplication id of its own: all of them or none.
--- Answers their ids; for a repetition, that of the first.
+-- Send messages, each with its own group and deduplication id: all of them or none.
+-- Returns their ids; for a duplicate, that of the original.
 CREATE OR REPLACE FUNCTION pillarbox.send_each(
   queue_ integer, bodies_ bytea[], heads_ bytea[], priority_ integer, delay_ bigint,
   groups_ text[], deduplication_ids_ text[], deduplication_ bigint, since_ bigint,
@@ -158,7 +158,7 @@ BEGIN
   SELECT array_agg(nextval('pillarbox.message_ids')) INTO fresh
     FROM generate_subscripts(bodies_, 1);
   ids_ := fresh;
-  -- In the order of the deduplication ids: two batches with the same ones can't wait for each other.
+  -- In the order of the deduplication ids, so that two batches with the same ids can't deadlock.
   FOR n_ IN SELECT n FROM generate_subscripts(bodies_, 1) AS n ORDER BY deduplication_ids_[n], n LOOP
     ids_[n_] := pillarbox.first_with(
       q.id, deduplication_ids_[n_], fresh[n_], now_, deduplication_);
@@ -194,8 +194,8 @@ BEGIN
   END IF;
 END $$;
 
--- Delete messages that are older than the queue keeps them, from the head of each priority on.
--- Answers how many.
+-- Delete messages past the queue's retention, from the head of each priority.
+-- Returns how many were deleted.
 CREATE OR REPLACE FUNCTION pillarbox.sweep(queue_ integer, most_ integer) RETURNS bigint
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -237,7 +237,7 @@ BEGIN
   RETURN count_;
 END $$;
 
--- Deliver nothing from a queue until further notice, or deliver again.
+-- Pause or resume delivery from a queue.
 CREATE OR REPLACE FUNCTION pillarbox.pause_queue(name_ text, paused_ boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE queue_ integer;
@@ -248,7 +248,7 @@ BEGIN
   END IF;
 END $$;
 
--- A broker tells that it is alive for so many seconds (0: it stops). Answers who is.
+-- Record a broker's heartbeat, valid for some seconds (0: it stops). Returns all live brokers.
 CREATE OR REPLACE FUNCTION pillarbox.beat(id_ text, seconds_ integer, said_ text)
 RETURNS TABLE (id text, seen bigint, said text) LANGUAGE plpgsql AS $$
 DECLARE
@@ -268,8 +268,8 @@ BEGIN
     FROM pillarbox.broker_facts f WHERE starts_with(f.name, prefix) AND f.expires_at > now_;
 END $$;
 
--- Keep a text for all brokers, if what was kept so far is before_. Answers whether it was, also if
--- this was asked before and the answer lost.
+-- Set a value shared by all brokers if it is still before_. Returns whether it was; also true for a
+-- repeated call whose response was lost.
 CREATE OR REPLACE FUNCTION pillarbox.keep_if(name_ text, before_ text, after_ text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -282,8 +282,8 @@ BEGIN
     SELECT FROM pillarbox.broker_facts WHERE name = name_ AND value = after_);
 END $$;
 
--- Of messages that a claim has picked and locked, those to deliver: what is too old is deleted, and
--- what has no deliveries left dies. A group that another transaction has locked is left alone.
+-- Return the messages to deliver of those that a claim has picked and locked: delete those past
+-- their retention, dead-letter those with no deliveries left. Skip groups that others have locked.
 CREATE OR REPLACE FUNCTION pillarbox.deliverable(
   q pillarbox.queues, ids_ bigint[], now_ bigint
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -325,8 +325,8 @@ BEGIN
   RETURN kept;
 END $$;
 
--- Let a message be visible in so long, or at once, whoever holds it, or only for its holder.
--- Answers 1; 0 if it is not there, or not held; 2 if it would be held longer than longest_.
+-- Change when a message becomes visible: after a timeout or immediately, for any caller or only for
+-- its holder. Returns 1; 0 if it does not exist or is not held; 2 if held longer than longest_.
 CREATE OR REPLACE FUNCTION pillarbox.change_visibility(
   queue_ integer, id_ bigint, token_ bytea, timeout_ bigint, longest_ bigint, holder_only_ boolean
 ) RETURNS integer LANGUAGE plpgsql
@@ -364,7 +364,7 @@ BEGIN
     ready_ := pillarbox.give_back(m, q, false);
   ELSIF m.state IN (1, 2, 3) THEN
     UPDATE pillarbox.messages SET due = due_ WHERE id = id_;
-  ELSIF timeout_ > 0 THEN  -- in flight once more, and that is not counted
+  ELSIF timeout_ > 0 THEN  -- in flight again, without counting a delivery
     UPDATE pillarbox.messages SET
       state = 1, due = due_, leased_at = now_, token = NULL, deliveries = greatest(deliveries - 1, 0)
       WHERE id = id_;

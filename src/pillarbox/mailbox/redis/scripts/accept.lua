@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Take in what comes from the outbox of a queue under another tag; each message once.
+-- Accept messages from the outbox of a queue under another hash tag, each message once.
 --
--- ARGV: names (2); then ticket, id, packed message and state of each. Answer: how many are new.
+-- ARGV: names (2); then ticket, id, packed message and state of each. Returns how many are new.
 --@include queue
 --@include now
 --@include state

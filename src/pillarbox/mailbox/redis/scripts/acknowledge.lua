@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Delete messages that their holder is done with.
+-- Acknowledge messages: delete them.
 --
--- ARGV: names (2); then pairs of id and token. Answer: "1" or "0" for each.
+-- ARGV: names (2); then pairs of id and token. Returns "1" or "0" for each.
 --@include queue
 --@include now
 --@include state
@@ -11,7 +11,7 @@ local ids, tokens = {}, {}
 for i = 3, #ARGV, 2 do
   ids[#ids + 1], tokens[#tokens + 1] = ARGV[i], ARGV[i + 1]
 end
--- What is due comes before what an acknowledgement frees: another group may have been first.
+-- Settle what is due before acknowledging: another group may have become ready first.
 local function settle_first()
 --@include fate
   settle_all()

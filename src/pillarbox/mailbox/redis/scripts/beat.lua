@@ -1,10 +1,9 @@
 #!lua flags=allow-oom
--- A broker tells that it is alive, and learns who else is.
+-- Record a broker's heartbeat, and return all live brokers.
 --
--- KEYS after the queue's: hash of brokers, id -> until when it counts as alive, when it was seen, and
--- what it says of itself.
--- ARGV: names (2); id; for how many seconds it counts as alive (0: it stops); what it says.
--- Answer: id, when it was seen (microseconds) and what it says, of each.
+-- KEYS after the queue's: hash of brokers, id -> expiry, last heartbeat, and report.
+-- ARGV: names (2); id; seconds until the heartbeat expires (0: the broker stops); report.
+-- Returns id, last heartbeat (microseconds) and report of each broker.
 --@include queue
 --@include now
 local brokers, seconds = KEYS[extra_keys + 1], tonumber(ARGV[4])

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Let a message be visible at another time: in so long, or at once.
+-- Change when a message becomes visible: after a timeout, or immediately.
 --
--- ARGV: names (2); timeout; 1 if only the delivery that holds it may say so; for how long it may be
--- held since it was leased; id and token of a delivery, which may be over.
--- Answer: 1; or 0 if there is no such message, or it is not held; or 2 if it would be held too long.
--- Then, how many dead letters wait to be carried elsewhere.
+-- ARGV: names (2); timeout; 1 if only the current holder may do so; the longest time it may be held
+-- since it was leased; id and token of a delivery, which may have ended.
+-- Returns 1; or 0 if the message does not exist or is not held; or 2 if it would be held too long.
+-- Then, the number of dead letters in the outbox.
 --@include queue
 --@include now
 --@include state
@@ -23,7 +23,7 @@ local function hold(s)
   arm_all(due)
 end
 
--- It is in flight once more, and that is not counted.
+-- Put it in flight again, without counting a delivery.
 local function hide(s)
   s.deliveries, s.leased_at, s.token = math.max(s.deliveries - 1, 0), now, NO_TOKEN
   hold(s)

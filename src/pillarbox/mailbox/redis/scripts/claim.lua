@@ -1,16 +1,15 @@
 #!lua flags=allow-oom
--- Lease messages; or, if there is none, say until when the caller may sleep.
+-- Lease messages; if there are none, return how long the caller may sleep.
 --
--- KEYS after the queues': what the receive with this attempt id was given, if it has one
--- (MessagePack: until when that is known, token, ids). The same id gets the same messages again, for
--- as long again, as long as it holds all of them.
--- ARGV: names (2); how many; timeout; token of these leases; until when the caller waits (less
--- than zero: for how long; 0: not at all); what it said it would watch for, if it was parked; how
--- many may be in flight, if there is a limit (else empty).
--- Answer: the time, then ids (each with its score), packed messages and states before this
--- delivery; or the time, how long to sleep (0: not, -1: ask again at once, -2: too many are in
--- flight), what the caller watches for, and the queues under other tags whose dead letters come
--- here. Then, how many dead letters wait to be carried elsewhere; and the token, if it is another.
+-- KEYS after the queues': the result of the receive with this attempt id, if there is one
+-- (MessagePack: expiry, token, ids). Repeating the attempt id returns the same messages with
+-- renewed leases, as long as it holds all of them. ARGV: names (2); count; timeout; token of these
+-- leases; until when the caller waits (negative: for how long; 0: not at all); the time it agreed
+-- to watch for, if it was parked; the maximum number of messages in flight (empty: no limit).
+-- Returns the time, then ids (each with its score), packed messages and states before this
+-- delivery; or the time, how long to sleep (0: not, -1: retry immediately, -2: too many in flight),
+-- the time the caller must watch for, and the queues under other tags whose dead-letter queue this
+-- is. Then, the number of dead letters in the outbox; and the token, if it is another one.
 --@include queue
 --@include now
 --@include state
@@ -25,7 +24,7 @@ local function settle_first()
   settle_all()
 end
 
--- The same in a fair queue, from whose line these were popped: the first tenant is at `from`.
+-- The same for a fair queue, from whose line these were popped: the first tenant is at `from`.
 local function take_in_turn(popped, from)
 --@include noisy
 --@include fair
@@ -51,7 +50,7 @@ local function take_in_turn(popped, from)
   return taken
 end
 
--- Up to `count` messages from the head of the line; a group gives as many as there is room for.
+-- Return up to `count` messages from the head of the line; a group yields as many as still fit.
 local function take()
   local popped = call("ZPOPMIN", own.line, count)
   local mixed = false
@@ -83,7 +82,7 @@ local function take()
   return taken
 end
 
--- What is too old is deleted, and what has no deliveries left dies; the rest of `taken`.
+-- Delete expired messages, dead-letter those with no deliveries left; return the rest of `taken`.
 local TRIES_MAX = 50
 local function deliverable(taken)
   if not own.retention and not own.on_receive then return taken end
@@ -110,7 +109,7 @@ end
 
 local function lease(taken)
   local ids = {}
-  local until_ = string.format("%.0f", deadline)  -- once: a call writes each number out anew
+  local until_ = string.format("%.0f", deadline)  -- formatted once: each call would format the number again
   for i = 1, #taken, 2 do ids[#ids + 1] = taken[i] end
   local bodies = for_many("HMGET", own.bodies, ids)
   local states = for_many("HMGET", own.states, ids)
@@ -138,7 +137,7 @@ local function lease(taken)
         local number = unpack_state(state).deliveries + 1
         journal(own, "leased", id, "number", number, "deadline", until_)
       end
-    else  -- its body is gone: the caller reports it
+    else  -- the body is missing: the caller reports it
       local s = unpack_state(states[i])
       call("HDEL", own.states, id)
       unhold(own, id, s)
@@ -151,7 +150,7 @@ local function lease(taken)
   return {now, taken, bodies, states, own.on_receive and call("HLEN", own.outbox) or 0}
 end
 
--- What this attempt was given before, if it still holds all of that.
+-- Return the messages that this attempt was given before, if it still holds them all.
 local ATTEMPT_US = 300000000
 local attempt = KEYS[extra_keys + 1]
 local function lease_again()
@@ -186,7 +185,7 @@ local function remember(taken)
   call("SET", attempt, packed, "PX", ATTEMPT_US / 1000)
 end
 
--- Who watches the clock for all that are parked goes: another must.
+-- The receiver that watches the clock for all parked ones leaves: wake another to take over.
 local function hand_over(watched)
   if not watched or watched ~= ARGV[7] then return watched end
   call("SET", own.parked, "-", "KEEPTTL")
@@ -194,7 +193,7 @@ local function hand_over(watched)
 end
 
 local function park(watched, till)
-  call("DEL", own.wake)  -- nothing is ready: what is there is from before
+  call("DEL", own.wake)  -- nothing is ready: remaining tokens are outdated
   local at = next_at()
   if at > 0 and at <= now then return {now, -1} end
   local sleep_until = math.min(till, now + LOOK_AGAIN)

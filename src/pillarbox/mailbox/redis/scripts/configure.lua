@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- Create a queue that brokers serve, or change one: all of it at once.
+-- Create or change a broker's queue, atomically.
 --
--- ARGV: names (2), with the version that the caller knows, or with none to create it; then pairs of
--- a field of the queue's hash and its value, the version first; what is empty is deleted.
--- Answer: 1, also if this call was made before and its answer lost; 0 if there is a queue already.
+-- ARGV: names (2), with the version that the caller knows, or without one to create it; then pairs
+-- of a field of the queue's hash and its value, the version first; an empty value deletes the
+-- field. Returns 1, also for a repeated call whose response was lost; 0 if the queue already
+-- exists.
 --@include queue
 if known_version == "" and call("EXISTS", own.queue) == 1 then
   return own.version == ARGV[4] and 1 or 0

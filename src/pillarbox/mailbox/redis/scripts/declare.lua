@@ -1,11 +1,9 @@
 #!lua flags=allow-oom
--- Open a queue: what is new of it is written down, and its settings are told. With nothing to
--- write it only tells.
+-- Open a queue: store new settings and return all settings. Without new settings, read-only.
 --
--- ARGV: names (2); redelivery; capacity; journal; most deliveries; queue of its dead letters; a
--- queue whose dead letters come here; fair; 1 if a dead-letter queue may have one of its own. Each
--- may be empty.
--- Answer: redelivery, capacity, journal, max, dead, sources.
+-- ARGV: names (2); redelivery; capacity; journal; maximum deliveries; its dead-letter queue; a
+-- queue whose dead-letter queue this is; fair; 1 if a dead-letter queue may have one of its own.
+-- Each may be empty. Returns redelivery, capacity, journal, max, dead, sources.
 --@include queue
 local source, dead = ARGV[8], ARGV[7]
 local sources = own.sources

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Delete messages by id, whatever their state.
+-- Delete messages by id, in any state.
 --
--- ARGV: names (2); then ids. Answer: how many there were.
+-- ARGV: names (2); then ids. Returns the number deleted.
 --@include queue
 --@include now
 --@include state

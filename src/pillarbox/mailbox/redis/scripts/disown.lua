@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- The dead letters of a queue come here no more: it was deleted.
+-- Remove a deleted queue from the sources of this dead-letter queue.
 --
--- ARGV: names (2); name of that queue. Answer: the queues whose dead letters still do.
+-- ARGV: names (2); name of the deleted queue. Returns the remaining sources.
 --@include queue
 local left = {}
 for source in string.gmatch(own.sources or "", "[^,]+") do

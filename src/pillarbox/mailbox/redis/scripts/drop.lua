@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Delete a queue with all that it holds. Whoever is parked on it wakes up and finds it gone.
+-- Delete a queue and all its messages. Wake parked receivers, which find it deleted.
 --
--- ARGV: names (2). Answer: 1; 0 if there was none.
+-- ARGV: names (2). Returns 1; 0 if the queue did not exist.
 --@include queue
 local TOKENS = 128
 local WAKE_MS = "1000"

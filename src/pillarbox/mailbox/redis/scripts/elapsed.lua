@@ -1,7 +1,7 @@
--- Piece: what time has done since the last script that wrote, told without doing it.
+-- Include: the delays and leases that ended since the last write, computed without applying them.
 
--- Messages whose delay or lease is over, in the order in which it ended, a page of each kind: id,
--- state as it will be, whether the message died by that.
+-- Return messages whose delay or lease has ended, in the order it ended, one page of each kind: id,
+-- the new state, whether the message was dead-lettered.
 local function elapsed(q, first, count)
   local to = string.format("%.0f", now)
   local due = call("ZRANGEBYSCORE", q.later, "-inf", to, "WITHSCORES", "LIMIT", first, count)
@@ -27,7 +27,7 @@ local function elapsed(q, first, count)
   return found
 end
 
--- How many delays and leases of a queue are over.
+-- Return the number of delays and leases of a queue that have ended.
 local function count_elapsed(q)
   local to = string.format("%.0f", now)
   return call("ZCOUNT", q.later, "-inf", to), call("ZCOUNT", q.leases, "-inf", to)

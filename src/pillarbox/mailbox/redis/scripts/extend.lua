@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Let leases end at another time.
+-- Set new deadlines for leases.
 --
--- ARGV: names (2); timeout; then pairs of id and token. Answer: "1" or "0" for each.
+-- ARGV: names (2); timeout; then pairs of id and token. Returns "1" or "0" for each.
 --@include queue
 --@include now
 --@include state

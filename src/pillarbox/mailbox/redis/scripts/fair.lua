@@ -1,7 +1,8 @@
--- Piece: fair queues. A tenant that holds much of what is in flight waits behind the others. The line
--- has one entry for each tenant and priority, so nobody walks over what a noisy tenant has sent.
+-- Include: fair queues. A tenant with a large share of the messages in flight waits behind the
+-- others. The line has one entry per tenant and priority, so a noisy tenant's messages need not be
+-- scanned.
 
--- A heap of tenants: on top is the one whose next message has the earliest place.
+-- A heap of tenants: the top is the one whose next message has the lowest place.
 local function push(heap, tenant)
   local i = #heap + 1
   while i > 1 do
@@ -27,7 +28,7 @@ local function pop(heap)
   return top
 end
 
--- To the next message of a tenant; whether there is one.
+-- Advance to the next message of a tenant; return whether there is one.
 local function advance(q, tenant, page_size)
   tenant.at_entry = tenant.at_entry + 1
   if tenant.at_entry > #tenant.entries then
@@ -43,14 +44,14 @@ local function advance(q, tenant, page_size)
   return true
 end
 
--- Up to `count` ready messages in the order of their delivery: id, score, and for those of a tenant
--- its name and their entry in q.grouped. Nothing is changed.
+-- Return up to `count` ready messages in delivery order: id, score, and for those of a tenant its
+-- name and their entry in q.grouped. Read-only.
 local function in_turn(q, count)
   local page_size = math.min(count, 100)
   local found, page, rank, first = {}, {}, 0, 0
   local in_flight_before = call("ZCARD", q.leases)
 
-  local function standing()  -- who stands in line at `rank`, in which lane and place
+  local function standing()  -- the entry of the line at `rank`, its lane and place
     if 2 * (rank - first) >= #page then
       first = rank
       page = call("ZRANGE", q.line, rank, rank + page_size - 1, "WITHSCORES")

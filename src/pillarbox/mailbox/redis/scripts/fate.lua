@@ -1,6 +1,6 @@
--- Piece: what becomes of a message whose delivery ended, or whose time came.
+-- Include: what happens to a message when its delivery fails or its delay ends.
 local ATTEMPTS_KEPT_MAX = 100
-local SETTLED_MAX = "100"  -- of each kind in one script; text, for numbers cost more
+local SETTLED_MAX = "100"  -- of each kind per script; a string, because numbers cost more
 
 local function note(s, at, outcome)
   local attempts = s.attempts or {}
@@ -13,7 +13,7 @@ local function end_lease(s)
   s.leased_at, s.deadline, s.token = 0, 0, NO_TOKEN
 end
 
--- To another queue: at once if its keys are here, else by way of the outbox.
+-- Move to another queue: directly if the script has its keys, otherwise through the outbox.
 local function move(q, id, s, to)
   local value = call("HGET", q.bodies, id)
   call("HDEL", q.bodies, id)
@@ -27,7 +27,7 @@ local function move(q, id, s, to)
     join(target, id, s)
     return
   end
-  -- Of this journey: a queue that was deleted and created again counts from one.
+  -- A ticket for this move: a queue that was deleted and created again counts from one.
   local ticket = q.name .. "/" .. id .. "/" .. call("HINCRBY", q.queue, "seq", 1)
   local sizes = struct.pack(">I2I2I4", #to, #id, #value)
   call("HSET", q.outbox, ticket, sizes .. to .. id .. value .. pack(s))
@@ -43,7 +43,7 @@ local function die(q, id, s, at, outcome, reason)
   journal(q, "died", id, "outcome", outcome, "reason", reason, "to", q.dead)
 end
 
--- Back into the line: to its place in its group, to its own place, to the front, or the end.
+-- Put back in line: at its place in its group, at its own place, at the front, or at the end.
 local function give_back(q, id, s, to_front)
   if s.group == "" and not q.original then
     s.place = to_front and MIDDLE + call("HINCRBY", q.queue, "front", -1) or next_place(q)
@@ -52,7 +52,7 @@ local function give_back(q, id, s, to_front)
   join(q, id, s)
 end
 
--- At the head of the line, with no deliveries left.
+-- Dead-letter a message at the head of the line with no deliveries left.
 local function die_in_line(q, id, s)
   s.death, s.before = {q.name, "delivered " .. s.deliveries .. " times", now}, s.deliveries
   unhold(q, id, s)
@@ -66,7 +66,7 @@ local function returned(q, id, s, at, outcome, due)
   end_lease(s)
   if due > 0 then
     save(q, id, s)
-    call("ZADD", q.later, due, id)  -- it holds its group meanwhile
+    call("ZADD", q.later, due, id)  -- its group stays held until then
   else
     give_back(q, id, s)
     unhold(q, id, s)
@@ -74,7 +74,7 @@ local function returned(q, id, s, at, outcome, due)
   journal(q, "returned", id, "outcome", outcome, "due", string.format("%.0f", due))
 end
 
--- Whether the delivery that fails is the last that a message has.
+-- Return whether the failed delivery was the message's last.
 local function is_last(q, s)
   return q.max > 0 and failed_here(s) + 1 >= q.max and q.dead ~= false and not q.on_receive
 end
@@ -83,7 +83,7 @@ local function reason_for(outcome, number)
   return outcome .. " after " .. number .. " deliveries"
 end
 
--- A failed delivery: another try, or the dead letters. The lease must be out of q.leases.
+-- Handle a failed delivery: redeliver or dead-letter. The lease must already be out of q.leases.
 local function fail(q, id, s, at, outcome, due)
   if is_last(q, s) then
     die(q, id, s, at, outcome, reason_for(outcome, s.deliveries + 1))
@@ -95,7 +95,7 @@ end
 local function came_due(q, id, at)
   call("ZREM", q.later, id)
   local s = load(q, id)
-  if s.deliveries > 0 then  -- it was given back with a delay
+  if s.deliveries > 0 then  -- it was returned with a delay
     give_back(q, id, s)
     unhold(q, id, s)
   else
@@ -113,7 +113,7 @@ local function settle(q)
   local i, j = 1, 1
   while due[i] or over[j] do
     local due_at, over_at = tonumber(due[i + 1]) or math.huge, tonumber(over[j + 1]) or math.huge
-    -- At the same moment, the older message first: ids sort by age.
+    -- Of messages due at the same time, the older first: ids sort by age.
     if due_at < over_at or (due_at == over_at and due[i] < over[j]) then
       came_due(q, due[i], due_at)
       i = i + 2
@@ -126,7 +126,7 @@ local function settle(q)
   end
 end
 
--- Whatever is due happens, a bounded part of it: the caller sees by next_at() if there is more.
+-- Settle what is due, up to a limit; next_at() tells the caller whether there is more.
 local function settle_all()
   if other and other.dead == own.name then settle(other) end
   settle(own)

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Keep a text for all brokers, if what was kept so far is what the caller knows.
+-- Compare and set a value shared by all brokers.
 --
--- KEYS after the queue's: the text. ARGV: names (2); what is known, empty for nothing; the new text.
--- Answer: 1, also if this call was made before and its answer lost; 0 if it is another one by now.
+-- KEYS after the queue's: the value. ARGV: names (2); expected value, empty if none; new value.
+-- Returns 1, also for a repeated call whose response was lost; 0 if the value has changed.
 --@include queue
 local kept = KEYS[extra_keys + 1]
 local now = call("GET", kept) or ""

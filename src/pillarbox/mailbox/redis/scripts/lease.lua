@@ -1,6 +1,6 @@
--- Piece: the deliveries that a caller names, as pairs of id and token in ARGV from `first` on.
+-- Include: the deliveries in ARGV, pairs of id and token from `first` on.
 
--- What is known of those that hold their message now, and "1" or "0" for each that was named.
+-- Return the states of those with a valid lease, and "1" or "0" for each delivery.
 local function held(first, act)
   local answers, seen = {}, {}
   for i = first, #ARGV, 2 do
@@ -19,7 +19,7 @@ local function held(first, act)
   return table.concat(answers)
 end
 
--- How many dead letters wait to be carried to a queue whose keys are not here.
+-- Return the number of dead letters in the outbox, for a queue whose keys the script does not have.
 local function on_the_way()
   local near = other and other.name == own.dead
   return own.dead and not near and call("HLEN", own.outbox) or 0

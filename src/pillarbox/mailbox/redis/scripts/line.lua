@@ -1,5 +1,5 @@
--- Piece: who stands in line, in which order, and who is woken for it.
-local LOOK_AGAIN = 10000000  -- microseconds: every parked receiver gets up this often by itself
+-- Include: the line of ready messages, its order, and waking receivers.
+local LOOK_AGAIN = 10000000  -- microseconds: every parked receiver polls at least this often
 local TOKENS_MAX = 128
 
 local function next_place(q)
@@ -8,10 +8,10 @@ end
 
 local function score(priority, place) return (255 - priority) * SPAN + place end
 
--- Places in groups are compared as text, all of one length.
+-- Places in groups are compared as strings of equal length.
 local function place_text(id, s) return string.format("%012x", place_of(id, s)) end
 
--- The group that a message waits in, "" if none; in a fair queue a tenant has one for each priority.
+-- Return the group of a message, "" if none; in a fair queue a tenant has one for each priority.
 local function group_of(q, s)
   if s.group == "" or not q.fair then return s.group end
   return s.priority .. " " .. s.group
@@ -21,7 +21,7 @@ local function member(q, id, s)
   return group_of(q, s) .. "\0" .. place_text(id, s) .. "\0" .. id
 end
 
--- The first of a group that wait; those before a place if one is given.
+-- Return the first messages of a group; only those before a place if one is given.
 local function of_group(q, group, count, before)
   local stop = before and "\0" .. before or "\1"
   return call("ZRANGEBYLEX", q.grouped, "[" .. group .. "\0", "(" .. group .. stop, "LIMIT", "0", count)
@@ -32,13 +32,13 @@ local function place_in(entry) return string.match(entry, "%z([^%z]*)%z") end
 
 local function is_held(q, group) return call("HEXISTS", q.groups, group) == 1 end
 
--- The places of the messages that hold a group, with redelivery="original".
+-- Return the places of the messages that hold a group, with redelivery="original".
 local function held_places(q, group)
   local places = q.original and call("HGET", q.groups, " " .. group) or ""
   return string.gmatch(places, string.rep("%x", 12))
 end
 
--- What precedes all that is held can be delivered; nil if nothing is.
+-- Return the place before which messages can be delivered; nil if nothing is held.
 local function first_held(q, group)
   local first
   for place in held_places(q, group) do
@@ -54,7 +54,7 @@ local function hold_group(q, group, places)
   call("HSET", q.groups, " " .. group, table.concat(places))
 end
 
--- A tenant of a fair queue stands in line by its first message, whatever it holds.
+-- Put a tenant of a fair queue in line by its first message, whatever it holds.
 local function line_up_tenant(q, group)
   local first = of_group(q, group, 1)[1]
   if first then
@@ -65,8 +65,8 @@ local function line_up_tenant(q, group)
   end
 end
 
--- A group with something to deliver stands in line, from the end on. What holds it stands in the
--- way: with redelivery="original", only of what comes later in the group.
+-- Put a group with something to deliver at the end of the line. Held messages block it; with
+-- redelivery="original", they block only later messages of the group.
 local function line_up(q, group)
   if q.fair then return line_up_tenant(q, group) end
   local name = "g" .. group
@@ -81,7 +81,7 @@ local function line_up(q, group)
   end
 end
 
--- A message of a group is held no longer; its state must have the place that it was held with.
+-- Release the hold of a message on its group; its state must have the place it was held with.
 local function unhold(q, id, s)
   local group = group_of(q, s)
   if group == "" then return end
@@ -97,7 +97,7 @@ local function unhold(q, id, s)
   if not q.fair then line_up(q, group) end
 end
 
--- Into the line, or its group's: its state must be saved by the caller if it has one.
+-- Add to the line or to its group; the caller must save the state if there is one.
 local function join(q, id, s)
   if s.group ~= "" then
     call("ZADD", q.grouped, 0, member(q, id, s))
@@ -108,7 +108,7 @@ local function join(q, id, s)
   if s.group == "" or q.fair then q.ready = q.ready + 1 end
 end
 
--- Out of the line, or its group's; whether it was there.
+-- Remove from the line or from its group; return whether it was there.
 local function leave(q, id, s)
   if s.group == "" then return call("ZREM", q.line, id) == 1 end
   local there = call("ZREM", q.grouped, member(q, id, s)) == 1
@@ -116,7 +116,7 @@ local function leave(q, id, s)
   return there
 end
 
--- Of those that are parked, wake one for each message that joined the line.
+-- Wake one parked receiver for each message that joined the line.
 local function wake(q)
   if q.ready == 0 or call("EXISTS", q.parked) == 0 then return end
   local more = math.min(q.ready, TOKENS_MAX - call("LLEN", q.wake))
@@ -130,7 +130,7 @@ local function wake_all()
   if other then wake(other) end
 end
 
--- Something will happen at this time: if a receiver is parked, and none looks by then, one must.
+-- A timer is due at this time: if receivers are parked and none will wake by then, wake one now.
 local function arm(q, at)
   if at >= now + LOOK_AGAIN then return end
   local watched = call("GET", q.parked)
@@ -139,8 +139,8 @@ local function arm(q, at)
   end
 end
 
--- Whether anything is due that would change what a caller finds: mostly nothing is, and then the
--- script need not know what becomes of it.
+-- Return whether anything is due that changes the result. Usually nothing is, and the script can
+-- skip settling.
 local function is_due(q)
   local to = string.format("%.0f", now)
   return call("ZRANGEBYSCORE", q.later, "-inf", to, "LIMIT", "0", "1")[1]
@@ -160,7 +160,7 @@ local function first_at(key)
   return tonumber(call("ZRANGE", key, "0", "0", "WITHSCORES")[2]) or math.huge
 end
 
--- When something happens by itself; 0 if nothing does.
+-- Return when the next timer is due; 0 if there is none.
 local function next_at()
   local at = math.min(first_at(own.leases), first_at(own.later))
   if other and other.dead == own.name then

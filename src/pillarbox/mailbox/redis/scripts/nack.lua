@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Give messages back to be redelivered; those whose deliveries are used up die.
+-- Return messages for redelivery; dead-letter those with no deliveries left.
 --
 -- ARGV: names (2); delay; then pairs of id and token.
--- Answer: "1" or "0" for each, and how many dead letters wait to be carried elsewhere.
+-- Returns "1" or "0" for each, and the number of dead letters in the outbox.
 --@include queue
 --@include now
 --@include state

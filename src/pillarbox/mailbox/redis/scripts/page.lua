@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- One page of what is ready, for those who must see all of it: the line, then the groups.
+-- Return one page of the ready messages, to iterate over all of them: the line, then the groups.
 --
--- ARGV: names (2); line or grouped; first rank; how many ranks; 1 to leave the messages out.
--- Answer: how many ranks there were, ids (each with its score), packed messages, states.
+-- ARGV: names (2); line or grouped; first rank; number of ranks; 1 to omit the messages.
+-- Returns the number of ranks found, ids (each with its score), packed messages, states.
 --@include queue
 --@include now
 --@include state

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Deliver nothing from this queue until further notice, or deliver again.
+-- Pause or resume delivery from this queue.
 --
--- ARGV: names (2); 1 to pause, 0 to resume. Answer: 1; 0 if there is no such queue.
+-- ARGV: names (2); 1 to pause, 0 to resume. Returns 1; 0 if the queue does not exist.
 --@include queue
 local TOKENS = 128
 if call("EXISTS", own.queue) == 0 then return 0 end

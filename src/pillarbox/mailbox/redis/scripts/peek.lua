@@ -1,10 +1,9 @@
 #!lua flags=no-writes
--- Look at messages in one state, in order, as time has made it by now. Nothing is changed.
+-- Return messages in one state, in order, as of now. Read-only.
 --
--- ARGV: names (2); ready, scheduled, in_flight, or leaving: dead letters that are not in their
--- queue yet, though they should be; how many.
--- Answer: ids (each with its score), packed messages, states, and the queues whose dead letters
--- come here.
+-- ARGV: names (2); ready, scheduled, in_flight, or leaving (dead letters that are not in their
+-- dead-letter queue yet); count. Returns ids (each with its score), packed messages, states, and
+-- the queues whose dead-letter queue this is.
 --@include queue
 --@include now
 --@include state
@@ -15,7 +14,7 @@
 --@include noisy
 --@include fair
 local wanted, count = ARGV[3], tonumber(ARGV[4])
-local page = math.max(count, 1000)  -- what came due last may be the most urgent
+local page = math.max(count, 1000)  -- what came due last may have the highest priority
 local found, ids, bodies, states = {}, {}, {}, {}
 
 local function add(q, id, at, state)
@@ -30,7 +29,7 @@ local function add_group(group)
   for _, entry in ipairs(of_group(own, group, count - #ids)) do add(own, id_in(entry), "0") end
 end
 
--- Where a message that came or comes back would stand: at the end of its priority, or where it was.
+-- Return where a returned message would be: at the end of its priority, or at its old place.
 local places = 0
 local function place_for(each)
   local s = each.state
@@ -46,14 +45,14 @@ local function first_in_line()
   return items
 end
 
--- Before what has a later place. The line of a fair queue is not sorted: noisy tenants come last.
+-- Insert before later places. The line of a fair queue is not sorted: noisy tenants come last.
 local function insert(items, item)
   local at = 1
   while items[at] and items[at].score <= item.score do at = at + 1 end
   table.insert(items, at, item)
 end
 
--- The line, with what joins it by now; and apart, what joins a group.
+-- Return the line, including messages that are due; and separately, those that join a group.
 local function in_line()
   local items, late, put = {}, {}, own.fair and insert or table.insert
   for _, each in ipairs(own.fair and in_turn(own, count) or first_in_line()) do
@@ -91,7 +90,7 @@ local function add_ready()
       add_group(string.sub(each.id, 2))
     end
   end
-  local from = "-"  -- then what waits behind a held group, group by group
+  local from = "-"  -- then messages that wait in held groups, group by group
   while #ids < count and not own.fair do
     local entry = call("ZRANGEBYLEX", own.grouped, from, "+", "LIMIT", 0, 1)[1]
     if not entry then break end

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Delete everything; what was sent is forgotten, so that it may be sent again.
+-- Delete all messages and deduplication ids.
 --
--- ARGV: names (2). Answer: how many messages there were. Keys are unlinked: memory is freed later.
+-- ARGV: names (2). Returns the number of messages. Keys are unlinked: memory is freed later.
 --@include queue
 --@include now
 --@include state

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Move waiting messages to another queue, as new there: where they died, or as asked.
+-- Move ready messages to another queue, as new messages: to their source queue, or as given.
 --
--- ARGV: names (2); name of the queue, or nothing; then ids.
--- Answer: how many moved, and how many wait to be carried elsewhere.
+-- ARGV: names (2); name of the target queue, or empty; then ids.
+-- Returns the number moved, and the number of messages in the outbox.
 --@include queue
 --@include now
 --@include state

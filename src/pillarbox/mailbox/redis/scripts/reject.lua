@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Send messages to the dead letters; back into the line if there are none.
+-- Dead-letter messages; without a dead-letter queue, return them.
 --
 -- ARGV: names (2); reason; then pairs of id and token.
--- Answer: "1" or "0" for each, and how many dead letters wait to be carried elsewhere.
+-- Returns "1" or "0" for each, and the number of dead letters in the outbox.
 --@include queue
 --@include now
 --@include state

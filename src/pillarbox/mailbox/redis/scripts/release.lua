@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Give messages back with no delivery counted.
+-- Return messages without counting the delivery.
 --
 -- ARGV: names (2); 1 if they go to the front of the line; then pairs of id and token.
--- Answer: "1" or "0" for each.
+-- Returns "1" or "0" for each.
 --@include queue
 --@include now
 --@include state

@@ -1,13 +1,13 @@
 #!lua
--- Put messages in: all of them or none.
+-- Send messages: all of them or none.
 --
--- KEYS after the queues': the sender's session (string: number of its last call and what that
--- answered, so that a call that is tried again does nothing), and the deduplication id's own
--- key (string: purges, when to forget it, id of the first), if one was given.
--- ARGV: names (2); number of this call; end of the ids; priority; delay; group; for how long a
--- deduplication id is known; then the packed messages.
--- Answer: time and first number of the new ids, "=" and the id of the first for a repetition,
--- or how many there are already, as a number, if there is no room.
+-- KEYS after the queues': the sender's session (string: number of its last call and its result, so
+-- that a repeated call does nothing), and the key of the deduplication id (string: purges, expiry,
+-- id of the original), if one was given.
+-- ARGV: names (2); number of this call; end of the ids; priority; delay; group; lifetime of a
+-- deduplication id; then the packed messages.
+-- Returns the time and first number of the new ids; "=" and the id of the original for a duplicate;
+-- or the current number of messages, as a number, if the queue is full.
 --@include queue
 --@include now
 --@include state

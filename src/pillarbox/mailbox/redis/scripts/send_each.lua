@@ -1,11 +1,11 @@
 #!lua
--- Put messages in, each with a group and a deduplication id of its own: all of them or none.
+-- Send messages, each with its own group and deduplication id: all of them or none.
 --
 -- KEYS after the queues': the sender's session, then the key of each deduplication id; see send.lua.
--- ARGV: names (2); number of this call; end of the ids; priority; delay; for how long a deduplication
--- id is known; then the group and the packed message of each.
--- Answer: the ids with spaces between, for a repetition that of the first; or how many messages
--- there are already, as a number, if there is no room.
+-- ARGV: names (2); number of this call; end of the ids; priority; delay; lifetime of a
+-- deduplication id; then the group and the packed message of each. Returns the ids separated by
+-- spaces, for a duplicate that of the original; or the current number of messages, as a number, if
+-- the queue is full.
 --@include queue
 --@include now
 --@include state

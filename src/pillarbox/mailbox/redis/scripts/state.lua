@@ -1,10 +1,10 @@
--- Piece: what a queue knows of one message beside its body.
+-- Include: the state of one message, without its body.
 --
--- priority u8, deliveries that failed u32, place f64 (0: that of its id), leased at f64 (0: not
+-- priority u8, failed deliveries u32, place f64 (0: that of its id), leased at f64 (0: not
 -- in flight), deadline f64, token of the lease 16 bytes, group (length u8 first), and then
--- MessagePack, {attempts, death, sent at, deliveries before its death}, or nothing. wire.py reads the
--- same. A message was sent at the time in its id, unless it was redriven in a queue with a retention
--- time: then at that time.
+-- MessagePack, {attempts, death, sent at, deliveries before its death}, or nothing. wire.py reads
+-- the same. The send time of a message is that in its id, unless it was redriven in a queue with a
+-- retention time: then it is the time of the redrive.
 local STATE = ">BI4dddc16"
 local STATE_BYTES = 45
 local DEADLINE_AT, TOKEN_AT = 22, 30
@@ -25,7 +25,7 @@ local function fresh(priority, group)
           deadline = 0, token = NO_TOKEN, group = group}
 end
 
--- Somebody may have written anything under the key: what is no state counts as none.
+-- Ignore values that are not a state: another program may have written to the key.
 local function unpack_state(raw, priority)
   if not raw or #raw <= STATE_BYTES then return fresh(priority or 0, "") end
   local s, at = {}
@@ -43,13 +43,13 @@ local function unpack_state(raw, priority)
   return s
 end
 
--- Deliveries in this queue that failed: a dead letter was delivered elsewhere before.
+-- Return the failed deliveries in this queue: a dead letter was delivered elsewhere before.
 local function failed_here(s) return s.deliveries - (s.death and s.before or 0) end
 
 local function load(q, id) return unpack_state(call("HGET", q.states, id)) end
 local function save(q, id, s) call("HSET", q.states, id, pack(s)) end
 
--- An id is 14 hex digits of time (microseconds), 11 of its number in the queue, and chance.
+-- An id is 14 hex digits of time (microseconds), 11 of its number in the queue, and random digits.
 local function place_of(id, s)
   if s.place ~= 0 then return s.place end
   return MIDDLE + (tonumber(string.sub(id, 16, 26), 16) or 0)

@@ -1,11 +1,11 @@
 #!lua flags=no-writes
--- What the queue holds by now. Nothing is changed.
+-- Count the messages of the queue as of now. Read-only.
 --
--- ARGV: names (2); from which on to tell what died by leases that ran out: they are told by pages.
--- Answer: the time; how many leases may have to be told; how many are ready (with those that died),
--- scheduled, in flight; dead (or else the name of their queue, to be asked); time of the oldest
--- first in line (0: none); how many of this page died, and of the queue whose dead letters come
--- here; the queues whose dead letters come here.
+-- ARGV: names (2); offset of the page of expired leases to examine for dead letters. Returns the
+-- time; the number of expired leases to page through; the numbers of ready (including those dead-
+-- lettered), scheduled and in-flight messages; of dead ones (or the name of their queue, to be
+-- queried); the send time of the oldest at the head of the line (0: none); how many of this page
+-- were dead-lettered, here and in the source queue; the queues whose dead-letter queue this is.
 --@include queue
 --@include now
 --@include state
@@ -22,7 +22,7 @@ local function see(id)
   oldest = math.min(oldest, tonumber(string.sub(id or "", 1, 14), 16) or math.huge)
 end
 
--- How many died; those that did, or the others, are in line here.
+-- Count the dead-lettered; they, or the others, are in line here.
 local function count_died(q, ours)
   local died = 0
   for i, each in ipairs(elapsed(q, first, q.max > 0 and PAGE or GROUPS_SEEN_MAX)) do

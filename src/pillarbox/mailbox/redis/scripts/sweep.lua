@@ -1,8 +1,7 @@
 #!lua flags=allow-oom
--- Delete messages that are older than the queue keeps them, from the head of each priority on, and of
--- each group.
+-- Delete messages past the queue's retention, from the head of each priority and of each group.
 --
--- ARGV: names (2); how many at most. Answer: how many were deleted.
+-- ARGV: names (2); maximum number. Returns the number deleted.
 --@include queue
 --@include now
 --@include state
@@ -14,7 +13,7 @@ local most, count, groups = tonumber(ARGV[3]), 0, 0
 if not own.retention then return 0 end
 settle_all()
 
--- The message that an entry of the line stands for, if it is too old, and its state.
+-- Return the message of an entry of the line and its state, if it is past its retention.
 local function too_old(entry)
   local id = entry
   if string.byte(entry) == 103 then id = id_in(of_group(own, string.sub(entry, 2), 1)[1] or "") end

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- Nothing is asked: whatever is due happens, and a parked receiver is woken if it should be.
+-- Settle what is due, and wake a parked receiver if necessary.
 --
--- ARGV: names (2); how many of the outbox to tell. Answer: the time, when something happens next,
--- and the outbox: ticket, then name of the queue, id, packed message and state, with their sizes.
+-- ARGV: names (2); maximum number of outbox entries to return. Returns the time, the time of the
+-- next timer, and the outbox: ticket, then queue name, id, packed message and state, with their
+-- sizes.
 --@include queue
 --@include now
 --@include state
