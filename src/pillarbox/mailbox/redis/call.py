@@ -1,4 +1,4 @@
-"""What a verb asks of Redis: one `Call` is one round trip."""
+"""The request of a verb to Redis: one `Call` is one round trip."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ class Call(Struct, gc=False):
     queue: str
     slot: int
     script: Script | None
-    arguments: list[Any]  # of a script: keys of its own first, if it has any
-    keys: resp.Keys | None = None  # of a script: those of its queues
+    arguments: list[Any]  # of a script: script-specific keys first, if any
+    keys: resp.Keys | None = None  # of a script: the keys of its queues
     own_keys: int = 0
-    replicas: int = 0  # how many must confirm it
+    replicas: int = 0  # number of replicas that must confirm it
     replica_seconds: float = 0
-    block_seconds: float = 0  # for how long the server may keep the answer back
-    stop: Callable[[], bool] | None = None  # true if nobody should wait any more
-    undo: Callable[[Any], Verb[None]] | None = None  # for an answer that a cancelled task missed
-    sent: bool = False  # set when the server may have seen this try of it
-    asking: Address | None = None  # the server that has the slot for now, while it migrates
-    doubtful: bool = False  # set when it may have been done though no answer came
+    block_seconds: float = 0  # how long the server may block
+    stop: Callable[[], bool] | None = None  # returns True to end a blocking call
+    # Undoes a response that a cancelled task missed.
+    undo: Callable[[Any], Verb[None]] | None = None
+    sent: bool = False  # set when the server may have received this attempt
+    asking: Address | None = None  # target of an ASK redirection, while the slot migrates
+    doubtful: bool = False  # set when it may have taken effect without a response
 
     def packed(self, *, by_text: bool = False) -> list[bytes]:
-        """The bytes to send; `by_text` if the server has forgotten the script."""
+        """Return the bytes to send; with `by_text`, EVAL instead of EVALSHA."""
         if self.script is None:
             command = resp.pack(tuple(self.arguments))
         else:
@@ -47,11 +48,11 @@ class Call(Struct, gc=False):
         return [command]
 
     def confirmed(self, answer: Any, replicas: int) -> Any:
-        """The answer, if enough replicas have confirmed it."""
+        """Return the response if enough replicas have confirmed it; raise otherwise."""
         if replicas < self.replicas:
             raise NotReplicatedError(
                 f"mailbox {self.queue!r}: {replicas} of {self.replicas} replicas confirmed within "
-                f"{self.replica_seconds:g} seconds; the master has it, and loses it if it fails "
-                "now: check the replicas, and use a deduplication_id if you send it again"
+                f"{self.replica_seconds:g} seconds; the master has the message, but a failover may "
+                "lose it: check the replicas, and use a deduplication_id if you send it again"
             )
         return answer

@@ -1,7 +1,7 @@
 """`RedisConnection` and `AsyncRedisConnection`: the pool, for threads and for one event loop.
 
-A thread takes a connection for the time of a call, so calls of many threads never wait for
-one another. A cancelled task tears off no call; only a receiver that is parked ends at once.
+A thread takes a connection for the duration of a call, so calls of different threads never wait
+for one another. Cancelling a task does not abort its call; only a parked receive ends at once.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from pillarbox.mutex import reentrant_call
 
 
 class RedisConnection(Pool, Connection):
-    """A pool of connections to some servers."""
+    """A thread-safe pool of connections."""
 
     _sleep = staticmethod(time.sleep)
 
     def __init__(self, servers: Servers, retry_seconds: float) -> None:
         super().__init__(servers, retry_seconds)
-        self._asking = threading.RLock()  # a signal handler may ask, too
+        self._asking = threading.RLock()  # a signal handler may make calls, too
 
     def do(self, request: Call) -> Any:
         return run_blocking(self._call(request))
@@ -48,7 +48,7 @@ class RedisConnection(Pool, Connection):
     def wake(self, verbs: Any) -> None:
         parked_here = any(thread == get_ident() for _, thread in list(self._parked.values()))
         if parked_here and self._parked_on(verbs.name):
-            raise reentrant_call()  # it can't leave before this handler returns
+            raise reentrant_call()  # the interrupted call can't continue before the handler returns
         run_blocking(self._wake(verbs.name))
 
     def close(self) -> None:
@@ -56,9 +56,9 @@ class RedisConnection(Pool, Connection):
 
 
 class RedisClient(RedisConnection, Closing):
-    """Commands to the servers that a URL names, over connections of their own.
+    """Runs commands on the servers of a URL, over its own connections.
 
-    Without a queue in the URL it ends with a slash, or with the host.
+    A URL without a queue ends with a slash or with the host.
     """
 
     def __init__(self, url: str) -> None:
@@ -70,13 +70,13 @@ class RedisClient(RedisConnection, Closing):
         super().__init__(self.servers, RETRY_SECONDS)
 
     def ask(self, *command: Any, slot: int | None = None) -> Any:
-        """The answer to a command; `slot` names a server, by default that of the queue."""
+        """Run a command and return the response; `slot` selects a server (default: the queue's)."""
         where = self.keys.slot if slot is None else slot
         return self.do(Call(self.queue, where, None, list(command)))
 
 
 class AsyncRedisConnection(ShieldedCalls, Pool, AsyncConnection):
-    """A pool of connections to some servers, for one event loop."""
+    """A pool of connections for one event loop."""
 
     _sleep = staticmethod(asyncio.sleep)
 

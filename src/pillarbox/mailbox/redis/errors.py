@@ -1,4 +1,4 @@
-"""What can go wrong between a mailbox and its Redis beside what any mailbox may raise.
+"""Errors specific to mailboxes on Redis.
 
 UnknownOutcomeError
 └── NotReplicatedError     it was done, but too few replicas have confirmed it

@@ -1,4 +1,4 @@
-"""What a Redis server says of itself, for `pillarbox doctor URL`."""
+"""Reads the status of a Redis server, for `pillarbox doctor URL`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _CONFIG = ("appendfsync", "min-replicas-to-write")
 
 
 def server_facts(url: str) -> list[dict[str, str]]:
-    """The fields of INFO, two settings, and `time_ns`, of each server that holds queues."""
+    """Return the fields of INFO, two settings, and `time_ns` of each server with queues."""
     with RedisClient(url) as client:
-        client.ask("PING", slot=0)  # then it is known who serves the slots
+        client.ask("PING", slot=0)  # discovers the servers of the slots
         return [_facts(partial(client.ask, slot=slot)) for slot in client.servers.slots() or [0]]
 
 

@@ -28,27 +28,27 @@ _attributes = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class Event(Struct, frozen=True):
-    """What happened to a message. `details` has the fields that only some kinds have."""
+    """An event of a message. `details` has the fields that only some kinds have."""
 
     offset: str
     kind: str
-    message_id: str  # empty: it happened to all of them
+    message_id: str  # empty: all messages
     at: datetime
-    body: bytes | None = None  # of what was sent or scheduled, as are the next two
+    body: bytes | None = None  # of sent and scheduled messages, like the next two
     attributes: dict[str, str] = {}
     priority: int | None = None
     details: dict[str, str] = {}
 
 
 def read(url: str, after: str = START, count: int = 1_000) -> list[Event]:
-    """Up to `count` events of a queue, in order, that follow the offset `after`."""
+    """Return up to `count` events of a queue after the offset `after`, in order."""
     limits.whole("count", count, 1, limits.MESSAGES_MAX)
     entries = _ask(url, "XRANGE", f"({_offset('after', after)}", "+", "COUNT", count)
     return [_event(offset, fields) for offset, fields in entries]
 
 
 def trim(url: str, before: str) -> int:
-    """Delete the events before an offset; returns their number."""
+    """Delete the events before an offset; return how many were deleted."""
     count: int = _ask(url, "XTRIM", "MINID", _offset("before", before))
     return count
 

@@ -1,7 +1,7 @@
-"""Where a queue's keys are: all under one hash tag, so that a script may touch them together.
+"""The keys of a queue: all under one hash tag, so that a script can use them together.
 
-The dead letters of `orders` in `orders_dlq` share the tag of `orders`: `{queue:orders}:line`
-and `{queue:orders}_dlq:line`. So a message dies in one atomic step, on a cluster as well.
+The dead-letter queue `orders_dlq` of `orders` shares its hash tag: `{queue:orders}:line` and
+`{queue:orders}_dlq:line`. So a message is dead-lettered in one atomic step, on a cluster as well.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from binascii import crc_hqx
 from typing import NamedTuple
 
 DEAD = "_dlq"
-# In the order of queue.lua, which says what each holds.
+# In the order of queue.lua, which documents each.
 PARTS = (
     "queue",
     "bodies",
@@ -52,5 +52,5 @@ def keys_of(name: str) -> QueueKeys:
 
 
 def partner_of(name: str) -> str:
-    """The queue under the same tag that dead letters come from, or else go to."""
+    """Return the queue under the same hash tag: the source queue, or the dead-letter queue."""
     return name.removesuffix(DEAD) if name.endswith(DEAD) and name != DEAD else name + DEAD

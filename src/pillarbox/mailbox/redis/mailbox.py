@@ -1,4 +1,4 @@
-"""`RedisMailbox` and `AsyncRedisMailbox`: on one server, a cluster or behind sentinels alike."""
+"""`RedisMailbox` and `AsyncRedisMailbox`: on one server, a cluster, or with Sentinel."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Messages into a queue and out of it.
+"""Sends messages to a queue and receives them.
 
-A session sends, by which a send that is tried again is known. A receive is a claim, and a sleep
-while there is nothing. A body that does not decode is never lost: it is logged, and dead-lettered
+A send belongs to a session, by which the server recognises a repeated send. A receive claims
+messages, and blocks while there are none. A body that does not decode is logged, and dead-lettered
 by policy.
 """
 
@@ -27,12 +27,12 @@ from pillarbox.mailbox.verbs import Body, Outgoing, Verbs
 T = TypeVar("T")
 
 _DEDUPLICATION_US = limits.DEDUPLICATION_SECONDS * 1_000_000
-_TOO_MANY = -2  # what a claim answers if a limit of what may be in flight is reached
-_NAP_US = 1_000  # clocks of two masters may differ
+_TOO_MANY = -2  # result of a claim if the limit of messages in flight is reached
+_NAP_US = 1_000  # the clocks of two masters may differ
 
 
 class Session:
-    """Who sends, so that a send that is tried again is known; one send at a time."""
+    """A sender's session, by which a repeated send is recognised; one send at a time."""
 
     __slots__ = ("count", "key")
 
@@ -47,13 +47,13 @@ class Claim(NamedTuple):
     now: int
     token: bytes
     taken: list[bytes]  # ids, each with its score
-    values: list[Any]  # None for a message whose body is gone
+    values: list[Any]  # None for a message whose body is missing
     states: list[Any]
-    till: int  # until when the caller waits
+    till: int  # when the wait ends
 
 
 class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
-    """Sends messages, and receives them or looks at them."""
+    """The verbs that send, receive and peek."""
 
     in_flight_max: int | None = None
 
@@ -75,7 +75,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
     def send_packed(
         self, values: list[bytes], priority: int, delay: int, group: str | None, twin: str | None
     ) -> Verb[list[str]]:
-        """Send packed messages that go the same way; `twin` is what a duplicate is known by."""
+        """Send packed messages with the same options; `twin` is their deduplication key."""
         session = self._session()
         keys = [session.key]
         if twin is not None:
@@ -88,7 +88,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
             confirm=True,
         )
         answer = yield from self.queue.ask(call)
-        self._sessions.append(session)  # not after an error: its call may still be on its way
+        self._sessions.append(session)  # not after an error: its call may still arrive
         return self._ids(answer, len(values))
 
     def send_each(
@@ -112,10 +112,10 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         return ids
 
     def _session(self) -> Session:
-        """For the next send, which no other uses meanwhile."""
+        """Return a session that no other send is using."""
         try:
             session = self._sessions.pop()
-        except IndexError:  # every other is in use by another thread
+        except IndexError:  # all others are in use by other threads
             session = Session(self.queue)
         session.count += 1
         return session
@@ -135,7 +135,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         return [f"{stamp}-{n:011x}{ending}" for n in range(number, number + count)]
 
     def answer(self, in_reply_to: str, body: Any) -> Verb[str]:
-        """Send `body` as the answer to a message."""
+        """Send `body` as the reply to a message."""
         data, noted = answer(in_reply_to, body)
         limits.body_bytes(data, self.max_body_bytes)
         ids = yield from self._send(Outgoing([data], attributes=noted))
@@ -144,7 +144,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         return ids[0]
 
     def expire(self) -> Verb[None]:
-        """Let all end by itself if nothing happens for long: of a client that may be gone."""
+        """Renew the expiry of a reply queue, which ends if its client is gone."""
         yield from self.queue.ask(self.queue.call("expire", IDLE_SECONDS_MAX))
 
     # -- receiving ------------------------------------------------------------------------------
@@ -163,9 +163,9 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
     def _claim(
         self, count: int, lease: int, till: int, attempt: str | None = None
     ) -> Verb[Claim | None]:
-        """Lease what is ready, or becomes so until `till` (less than zero: for how long).
+        """Lease messages that are ready, or become so until `till` (negative: for how long).
 
-        The same `attempt` gets the same messages again while it holds them.
+        Repeating an `attempt` returns the same messages while it holds them.
         """
         watch = b""
         queue = self.queue
@@ -190,18 +190,18 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
                 continue
             watch, sources, on_the_way = found[1:]
             if on_the_way:
-                yield from self._carry()
+                yield from self._move_outbox()
             if sources:
                 arrived, following = yield from queue.collect(sources)
                 if arrived:
                     continue
                 if following:
                     sleep = min(sleep, max(following - now, _NAP_US))
-            if sleep == 0 or (yield from self._slept(sleep)):
+            if sleep == 0 or (yield from self._block(sleep)):
                 return None
 
-    def _slept(self, microseconds: int) -> Verb[bool]:
-        """Sleep until there may be something; whether the mailbox was closed meanwhile."""
+    def _block(self, microseconds: int) -> Verb[bool]:
+        """Block until messages may be ready; return whether the mailbox was closed meanwhile."""
         seconds = max(microseconds / 1_000_000, 0.001)
         call = self.queue.command("BLPOP", self.queue.keys.key("wake"), f"{seconds:.6f}")
         call.block_seconds = seconds
@@ -209,28 +209,29 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         call.stop = lambda: self.closed
         yield call
         if self.closed:
-            yield from self.queue.ask(self.queue.call("tick", 0))  # who was to be woken for us
+            # Wake another receiver instead of us.
+            yield from self.queue.ask(self.queue.call("tick", 0))
         return self.closed
 
-    def _carry(self) -> Verb[None]:
-        """Dead letters whose queue can't take them now wait; they hold up no receive."""
+    def _move_outbox(self) -> Verb[None]:
+        """Move dead letters from the outbox; on failure leave them there and let receives go on."""
         try:
             yield from self.queue.carry()
         except MailboxError as error:
-            logger.warning("dead letters wait", mailbox=self.name, error=str(error))
+            logger.warning("dead letters not moved yet", mailbox=self.name, error=str(error))
 
     def _carry_while_held(self, token: bytes, reply: list[Any]) -> Verb[None]:
         try:
-            yield from self._carry()
+            yield from self._move_outbox()
         except asyncio.CancelledError:
             yield from self._give_back(token, reply)
             raise
 
     def _give_back(self, token: bytes, reply: Any) -> Verb[None]:
-        """Undo a claim that nobody saw, and pass on a wake-up that nobody heard."""
+        """Return messages of a claim whose caller was cancelled, and pass its wake-up on."""
         if isinstance(reply, list) and len(reply) > 1 and isinstance(reply[1], list):
             theirs = reply[5] if len(reply) > 5 else token
-            last_first = reversed(reply[1][::2])  # each is put before the one before it
+            last_first = reversed(reply[1][::2])  # each goes in front of the one before it
             pairs = [part for each in last_first for part in (each, theirs)]
             yield from self.queue.ask(self.queue.call("release", "1", *pairs))
         yield from self.queue.ask(self.queue.call("tick", 0))
@@ -248,7 +249,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         return self.received(mailbox, list(delivered), numbers, bodies)
 
     def _split(self, value: bytes | None) -> tuple[bytes, Body]:
-        """The head of a packed message, and its body as this mailbox reads it."""
+        """Return the header of a packed message, and its body in the form this mailbox decodes."""
         try:
             head, body = wire.split(value)
         except SerializationError as error:
@@ -270,7 +271,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         extra: int,
         mailbox: Any,
     ) -> Any:
-        """A message that is looked at, not held."""
+        """Return a peeked message."""
         number = wire.deliveries_in(state) + extra
         head, data = self._split(value)
         delivery = wire.Delivery(message_id, b"", number, head, score, state)

@@ -1,11 +1,11 @@
-"""How a mailbox on Redis is opened: its options, its URL, and the servers behind either.
+"""The options of a mailbox on Redis, its URL, and the servers they name.
 
     redis://user:password@host:6379/orders        rediss://... with TLS
     redis://host/2/orders                         in database 2
     redis+cluster://host:7000,host:7001/orders
     redis+sentinel://host:26379,host:26380/service/orders
 
-What stands behind a `?` are options of the mailbox or of redis-py's connections.
+The query after `?` has options of the mailbox or of redis-py's connections.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _OPTIONS = tuple(RedisOptions.__annotations__)
 
 
 class CheckedOptions:
-    """The options of one mailbox, checked."""
+    """The validated options of one mailbox."""
 
     def __init__(self, options: Mapping[str, Any], *, asynchronous: bool) -> None:
         check_options(options, _OPTIONS)
@@ -88,7 +88,7 @@ class CheckedOptions:
 
 
 def servers_of_client(client: Any, *, asynchronous: bool) -> Servers:
-    """The servers behind a client of redis-py; it is only read, and stays the caller's."""
+    """Return the servers of a redis-py client, which is only read and stays the caller's."""
     if hasattr(client, "nodes_manager"):
         nodes = list(client.nodes_manager.startup_nodes.values())
         seeds = [(node.host, int(node.port)) for node in nodes]
@@ -105,7 +105,7 @@ def servers_of_client(client: Any, *, asynchronous: bool) -> Servers:
 
 
 def servers_of_url(url: str, *, asynchronous: bool) -> tuple[Servers, str, dict[str, Any]]:
-    """The servers that a URL names, the mailbox in it, and the mailbox's options."""
+    """Return the servers of a URL, the mailbox name in it, and the mailbox's options."""
     parts = urlsplit(url)
     scheme, _, kind = parts.scheme.partition("+")
     path = [unquote(part) for part in parts.path.split("/") if part]
@@ -140,7 +140,7 @@ def servers_of_url(url: str, *, asynchronous: bool) -> tuple[Servers, str, dict[
 
 
 def named_in(url: str) -> tuple[str, dict[str, Any]]:
-    """The mailbox that a URL names, and the options to open it with."""
+    """Return the mailbox name of a URL, and the options to open it with."""
     _, name, options = servers_of_url(url, asynchronous=False)
     return name, {"url": url, **options}
 
@@ -151,7 +151,7 @@ def _address(text: str, port: int) -> Address:
 
 
 def _tuned(options: Mapping[str, Any], asynchronous: bool) -> dict[str, Any]:
-    """Bytes in and out, no trying again below us, and nobody is waited for in vain."""
+    """Return connection options for bytes in and out, no retries, and timeouts."""
     retry = AsyncRetry(NoBackoff(), 0) if asynchronous else Retry(NoBackoff(), 0)
     tuned = {
         **options,

@@ -1,8 +1,8 @@
-"""A pool of connections to Redis servers: one round trip for each call, tried again if it fails.
+"""A pool of connections to Redis servers: one round trip per call, retried if it fails.
 
-The calls of redis-py's connections have the same names for threads and for asyncio. Here each is
-yielded, and `run_blocking` or `run_awaiting` (see `runner`) runs what is written once. Which
-connection a parked receiver sleeps on is known, so that it can be woken.
+redis-py's sync and async connections have the same methods. Here each result is yielded, and
+`run_blocking` or `run_awaiting` (see `runner`) runs code that is written once. The pool knows which
+connection a parked receiver blocks on, so that it can be woken.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pillarbox.mailbox.redis.servers import Address, Servers
 from pillarbox.mailbox.runner import Verb
 
 _WAKE_AGAIN_SECONDS = 0.001
-_PATIENCE_SECONDS = 5  # for an answer that the server may keep back for a while
+_PATIENCE_SECONDS = 5  # timeout beyond the time that the server may block
 
 
 class PooledConnection(Struct, eq=False):
-    """A connection, and where it leads."""
+    """A connection, and the server's address."""
 
     connection: Any
     address: Address
@@ -36,17 +36,17 @@ class PooledConnection(Struct, eq=False):
 
 
 class Pool:
-    """The connections of one mailbox, and of those that share them with it."""
+    """The connections of one mailbox, and of those that share its connection."""
 
-    _sleep: Any  # of threads or of asyncio
-    _find: Any  # asks the seeds where a slot is; one caller at a time
+    _sleep: Any  # time.sleep or asyncio.sleep
+    _find: Any  # queries the seeds for a slot's server; one caller at a time
 
     def __init__(self, servers: Servers, retry_seconds: float) -> None:
         self._servers = servers
         self._retry_seconds = retry_seconds
         self._idle: dict[Address, list[PooledConnection]] = {}
         self._pid = os.getpid()
-        self._parked: dict[PooledConnection, tuple[str, int]] = {}  # the queue, and the thread
+        self._parked: dict[PooledConnection, tuple[str, int]] = {}  # queue and thread
         self._closed = False
 
     def _call(self, call: Call) -> Verb[Any]:
@@ -75,11 +75,11 @@ class Pool:
         try:
             send = self._park if call.block_seconds else self._exchange
             answer = yield from send(wire, call)
-        except e.ResponseError:  # the server's word: the connection is sound
+        except e.ResponseError:  # an error response: the connection is fine
             yield from self._put_back(wire)
             raise
         except BaseException:
-            yield wire.connection.disconnect(True)  # asyncio: without waiting
+            yield wire.connection.disconnect(True)  # nowait, for asyncio
             raise
         yield from self._put_back(wire)
         return answer
@@ -108,7 +108,7 @@ class Pool:
         return call.confirmed(*answers[-2:]) if call.replicas else answers[-1]
 
     def _park(self, wire: PooledConnection, call: Call) -> Verb[Any]:
-        """Sleep until the server has an answer, unless the mailbox is closed meanwhile."""
+        """Block until the server responds, or until the mailbox is closed."""
         connection = wire.connection
         if wire.client_id is None:
             wire.client_id = int((yield from wire.ask("CLIENT", "ID")))
@@ -125,7 +125,7 @@ class Pool:
             del self._parked[wire]
 
     def _take(self, address: Address) -> Verb[PooledConnection]:
-        if self._pid != os.getpid():  # a fork: the connections are the parent's
+        if self._pid != os.getpid():  # after a fork the connections belong to the parent
             self._idle, self._parked, self._pid = {}, {}, os.getpid()
         try:
             return self._idle[address].pop()
@@ -143,12 +143,12 @@ class Pool:
         try:
             yield connection.connect()
         except BaseException:  # cancelled: a half-open connection would keep uvloop from closing
-            yield connection.disconnect(True)  # asyncio: without waiting
+            yield connection.disconnect(True)  # nowait, for asyncio
             raise
         return PooledConnection(connection, address)
 
     def _ask_seeds(self, slot: int) -> Verb[Address]:
-        """Ask the seeds, one after the other, where a slot is."""
+        """Query the seeds, one after the other, for the server of a slot."""
         servers = self._servers
         error: Exception = e.ConnectionError("no server knows where the queue is")
         for seed in list(servers.seeds):
@@ -182,11 +182,11 @@ class Pool:
             wire = yield from self._take(parked.address)
             yield from wire.ask("CLIENT", "UNBLOCK", parked.client_id)
             yield from self._put_back(wire)
-        except (e.RedisError, OSError):  # then the one that is parked has lost it too
+        except (e.RedisError, OSError):  # then the parked receiver has lost its connection, too
             return
 
     def _close(self) -> Verb[None]:
-        """Keep no connection open; what comes later opens one for itself."""
+        """Close all connections. A later call opens a new one."""
         self._closed = True
         for wires in list(self._idle.values()):
             while wires:

@@ -1,8 +1,8 @@
-"""One queue on the server: how it is called, opened, and how messages leave it for another.
+"""One queue on the server: calling its scripts, opening it, and moving messages to other queues.
 
-A message moves to a queue under the same hash tag in one script. To any other queue it goes by
-way of the outbox: out of the line into the outbox, into the other queue, out of the outbox. Each
-step is atomic and may be repeated, so nothing is lost or doubled whoever dies in between.
+A message moves to a queue under the same hash tag in one script. To any other queue it moves
+through the outbox: from the line to the outbox, into the other queue, out of the outbox. Each step
+is atomic and idempotent, so nothing is lost or duplicated if a client dies in between.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LETTER = Layout(">HHI")
 
 
 class Settings(NamedTuple):
-    """What a queue was opened with, by whoever did so first."""
+    """The settings of a queue, from when it was first opened."""
 
     redelivery: str
     capacity: int | None
@@ -34,7 +34,7 @@ class Settings(NamedTuple):
 
 
 class RedisQueue:
-    """The calls of one queue."""
+    """One queue and the calls of its scripts."""
 
     def __init__(self, name: str, scripts: Scripts, replicas: int, replica_seconds: float) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class RedisQueue:
         self._use_keys(paired=name.endswith(DEAD) and name != DEAD)
 
     def _use_keys(self, paired: bool) -> None:
-        """Its own keys, and with them those of its dead letters, or of the queue whose it is."""
+        """Set the keys that scripts get: its own, and if `paired` those of its partner queue."""
         self.paired = paired
         other = keys_of(partner_of(self.name))
         self._packed_keys = Keys(self.keys.keys + other.keys if paired else self.keys.keys)
@@ -54,18 +54,18 @@ class RedisQueue:
         self._names = own, other.name.encode() if paired else b""
 
     def expect(self, version: str) -> None:
-        """From now on scripts refuse (STALE) if the queue has another version."""
+        """Make scripts fail (STALE) if the queue has another version."""
         self._version = b"\0" + version.encode() if version else b""
         self._use_keys(self.paired)
 
     def beside(self, name: str) -> RedisQueue:
-        """Another queue of the same servers."""
+        """Return another queue on the same servers."""
         return RedisQueue(name, self._scripts, self._replicas, self._replica_seconds)
 
     def call(
         self, script: str, *arguments: Any, keys: tuple[bytes, ...] = (), confirm: bool = False
     ) -> Call:
-        """The call of a script; `confirm`: replicas must have it, if that was asked for."""
+        """Return the call of a script; with `confirm`, replicas must confirm it if configured."""
         words = [*keys, *self._names, *arguments]
         call = Call(
             self.name, self.keys.slot, self._scripts[script], words, self._packed_keys, len(keys)
@@ -75,7 +75,7 @@ class RedisQueue:
         return call
 
     def ask(self, call: Call) -> Verb[Any]:
-        """The answer of a script; its keys are those that it needs."""
+        """Run a script, with its partner's keys if it needs them, and return the response."""
         try:
             return (yield call)
         except RefusedError as error:
@@ -101,7 +101,7 @@ class RedisQueue:
         fair: bool = False,
         chain: bool = False,
     ) -> Verb[Settings]:
-        """Write down what is new, and read what holds; without anything new, just read."""
+        """Store new settings, if any, and return all settings."""
         reply = yield from self.ask(
             self.call(
                 "declare",
@@ -129,7 +129,7 @@ class RedisQueue:
         )
 
     def set_dead_letters(self, dead: str, max_deliveries: int) -> Verb[None]:
-        """From now on dead letters go to this queue, which must have none of its own."""
+        """Set the dead-letter queue, which must not have one of its own."""
         settings = yield from self.declare()
         if dead == self.name or settings.sources:
             raise InvalidParameterError(
@@ -146,7 +146,7 @@ class RedisQueue:
         yield from self.declare(max_deliveries=max_deliveries, dead=dead)
 
     def carry(self) -> Verb[tuple[int, int]]:
-        """Bring what is in the outbox to where it goes; how many, and when there may be more."""
+        """Move messages from the outbox to their queues; return how many, and when to retry."""
         count = 0
         while True:
             now, following, outbox = yield from self.ask(self.call("tick", _OUTBOX_PAGE))
@@ -170,18 +170,19 @@ class RedisQueue:
         yield self.command("HDEL", self.keys.key("outbox"), *(ticket for ticket, _ in letters))
 
     def other_sources(self, sources: bytes | None) -> list[RedisQueue]:
-        """The queues under other tags whose dead letters come here."""
+        """Return the source queues under other hash tags."""
         names = sources.decode().split(",") if sources else []
         found = map(self.beside, names)
-        # The letters of a partner come by themselves, unless the keys beside its own are others.
+        # A partner's scripts move dead letters here directly, unless it is paired with another
+        # queue.
         return [each for each in found if not self.sees(each) or each.name.endswith(DEAD)]
 
     def sees(self, source: RedisQueue) -> bool:
-        """Whether scripts of this queue look at the leases of that one, too."""
+        """Return whether scripts of this queue also have the keys of that one."""
         return self.paired and source.name == partner_of(self.name)
 
     def on_the_way_from(self, source: RedisQueue) -> Verb[list[tuple[bytes, bytes, bytes, bytes]]]:
-        """Id, score (none), packed message and state of what is in the outbox and not here yet."""
+        """Return id, score (none), packed message and state of messages still in the outbox."""
         outbox = yield source.command("HGETALL", source.keys.key("outbox"))
         if not outbox:
             return []
@@ -193,7 +194,7 @@ class RedisQueue:
         return [(i, b"0", v, s) for (to, i, v, s), at in letters if at is None and to == ours]
 
     def collect(self, sources: bytes | None) -> Verb[tuple[int, int]]:
-        """What is ours by now in queues under other tags; how many came, and when more may."""
+        """Fetch dead letters of source queues under other tags; return how many, and when next."""
         arrived, following = 0, 0
         for source in self.other_sources(sources):
             count, at = yield from source.carry()
@@ -203,7 +204,7 @@ class RedisQueue:
 
 
 def _split_letter(packed: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    """Name of the queue, id, packed message, state: see `move` in fate.lua."""
+    """Return queue name, id, packed message and state: see `move` in fate.lua."""
     name, message_id, value = _LETTER.unpack_from(packed)
     first = _LETTER.size
     second, third = first + name, first + name + message_id

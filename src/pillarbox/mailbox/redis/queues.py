@@ -1,7 +1,7 @@
 """The queues on a Redis server or cluster: list, describe, pause and delete them.
 
-A queue is there if its settings are: they are written when it is first opened. All keys are
-looked through for them, a page at a time, so other clients hardly notice.
+A queue exists if its settings do: they are written when it is first opened. Listing scans all
+keys in pages, so that other clients are hardly affected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _QUEUE = re.compile(rb"\{queue:([\w.:-]+)\}((?:_dlq)*):queue")
 
 
 def list_queues(url: str) -> list[str]:
-    """The URLs of all queues on a server; if the URL names a queue, that one, if it exists.
+    """Return the URLs of all queues on a server; if the URL names a queue, only that one.
 
     A server is the part before the queue's name: `redis://host`, `redis://host/2/` for database 2,
     `redis+sentinel://host/service/`.
@@ -52,13 +52,13 @@ def delete_queue(url: str) -> None:
 
 
 def describe_queue(url: str) -> QueueDescription | None:
-    """What is known of a queue; None if it does not exist."""
+    """Return the description of a queue; None if it does not exist."""
     with RedisClient(url) as client:
         return run_sync(client.do, describe(RedisQueue(client.queue, SCRIPTS, 0, 0)))
 
 
 def pause_queue(url: str, *, paused: bool) -> None:
-    """Stop delivering the messages of a queue, or deliver them again; sends are accepted."""
+    """Pause or resume delivery from a queue; it still accepts messages."""
     with RedisClient(url) as client:
         if not run_sync(client.do, pause(RedisQueue(client.queue, SCRIPTS, 0, 0), paused=paused)):
             raise InvalidParameterError("url", url, "an existing queue")
@@ -82,13 +82,13 @@ def describe(queue: RedisQueue) -> Verb[QueueDescription | None]:
 
 
 def pause(queue: RedisQueue, *, paused: bool) -> Verb[bool]:
-    """False if there is no such queue."""
+    """Pause or resume delivery; return False if the queue does not exist."""
     return bool((yield from queue.ask(queue.call("pause", "1" if paused else "0"))))
 
 
 def names_on(servers: Servers) -> Verb[set[str]]:
-    """The names of all queues."""
-    yield Call("-", 0, None, ["PING"])  # then it is known who serves the slots
+    """Return the names of all queues."""
+    yield Call("-", 0, None, ["PING"])  # discovers the servers of the slots
     found = set()
     for slot in servers.slots():
         for key in (yield from _keys(slot, b"{queue:*}*:queue")):
@@ -98,7 +98,7 @@ def names_on(servers: Servers) -> Verb[set[str]]:
 
 
 def _keys(slot: int, pattern: bytes) -> Verb[list[bytes]]:
-    """The keys like this on the server that has a slot."""
+    """Return the keys that match a pattern on the server of a slot."""
     found: list[bytes] = []
     cursor = b"0"
     while True:
@@ -110,9 +110,9 @@ def _keys(slot: int, pattern: bytes) -> Verb[list[bytes]]:
 
 
 def delete(queue: RedisQueue, *, all_keys: bool = True) -> Verb[bool]:
-    """Whether it was there. Dead letters on their way elsewhere still get there.
+    """Delete a queue; return whether it existed. Dead letters in its outbox still arrive.
 
-    Without `all_keys` those that end by themselves within minutes are not looked for.
+    Without `all_keys`, leave keys that expire by themselves within minutes.
     """
     keys = queue.keys
     if not (yield queue.command("EXISTS", keys.key("queue"))):
@@ -125,7 +125,7 @@ def delete(queue: RedisQueue, *, all_keys: bool = True) -> Verb[bool]:
     yield queue.command("UNLINK", *keys.keys)
     if not all_keys:
         return True
-    rest = yield from _keys(keys.slot, keys.key("*"))  # of its senders, and deduplication ids
+    rest = yield from _keys(keys.slot, keys.key("*"))  # senders' sessions and deduplication ids
     for first in range(0, len(rest), _PAGE):
         yield queue.command("UNLINK", *rest[first : first + _PAGE])
     return True

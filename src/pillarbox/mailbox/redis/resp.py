@@ -1,6 +1,4 @@
-"""Commands as bytes that the server reads (RESP). What a queue sends again and again, the name
-of the script and all of the keys, is packed once.
-"""
+"""Encodes commands in RESP. The parts that a queue repeats, script name and keys, are cached."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ Items = tuple[Any, ...]
 
 
 def pack_in_python(items: Items) -> bytes:
-    """A command of bytes, text and numbers."""
+    """Encode a command of bytes, text and numbers."""
     packed = [b"*%d\r\n" % len(items)]
     for item in items:
         data = item if isinstance(item, bytes) else str(item).encode()
@@ -29,22 +27,22 @@ else:
 
 
 def part(items: Items) -> bytes:
-    """Some words of a command, to be put after others."""
+    """Encode some arguments of a command, to be appended to others."""
     packed = pack(items)
     return packed[packed.index(b"\n") + 1 :]
 
 
 class Keys:
-    """The keys that scripts of one queue are given, with how many they are before them."""
+    """The encoded keys of a queue's scripts, with their number in front."""
 
     __slots__ = ("_keys", "_packed")
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         self._keys = tuple(keys)
-        self._packed: dict[int, bytes] = {}  # by how many other keys follow
+        self._packed: dict[int, bytes] = {}  # by the number of further keys
 
     def call(self, script: bytes, own_keys: int, words: list[Any]) -> bytes:
-        """The call of a script: its first two words, these keys, and words: first its own keys."""
+        """Encode the call of a script: EVALSHA, these keys, its own keys, and its arguments."""
         count = len(self._keys)
         keys = self._packed.get(own_keys)
         if keys is None:

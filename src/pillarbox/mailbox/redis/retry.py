@@ -1,8 +1,8 @@
-"""What an error of Redis means for a call: try again, and when, or which error to raise.
+"""Classifies errors of Redis: retry a call, and when, or which error to raise.
 
-A call that surely did not happen is tried again without a second thought. One whose answer was
-lost is marked as doubtful first: a script knows a send that it has seen, and a verb that then
-answers False raises `UnknownOutcomeError`.
+A call that certainly did not take effect is retried. One whose response was lost is first marked
+as doubtful: a script recognises a repeated send, and a verb that then returns False raises
+`UnknownOutcomeError`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pillarbox.core.errors import (
 from pillarbox.mailbox.redis.errors import RefusedError
 from pillarbox.mailbox.retry import Attempts
 
-# The server did not do it and will, or another server will, once it has got over something.
+# Temporary refusals: the call did nothing, and this or another server will accept it later.
 _NOT_YET = (
     e.BusyLoadingError,
     e.ClusterDownError,
@@ -30,20 +30,20 @@ _NOT_YET = (
 )
 _NOT_YET_CODES = ("UNBLOCKED", "NOREPLICAS", "BUSY", "LOADING", "MASTERDOWN", "CLUSTERDOWN")
 _HOPELESS = (e.AuthenticationError, e.AuthorizationError, e.NoPermissionError)
-_DISTRUST = "CERTIFICATE_VERIFY_FAILED"  # in the words of OpenSSL
+_DISTRUST = "CERTIFICATE_VERIFY_FAILED"  # as in OpenSSL's message
 _LOST = (e.ConnectionError, e.TimeoutError, OSError)
 
 
 class RedisAttempts(Attempts):
-    """The tries of one call."""
+    """The attempts of one call."""
 
     server = "Redis"
-    lost = False  # the last error says that the server may not be where it was
+    lost = False  # the last error suggests that the slot has moved
 
     def after(self, error: Exception, sent: bool) -> float:
-        """How long to wait before the next try; raises if there is none."""
+        """Return the seconds before the next attempt; raise if there is none."""
         self.lost = False
-        if isinstance(error, e.AskError):  # also MOVED: it says where to go
+        if isinstance(error, e.AskError):  # also MOVED: it contains the address
             return 0 if time.monotonic() < self._until else self.give_up(error)
         code = str(error).partition(" ")[0]
         if not isinstance(error, _NOT_YET) and code not in _NOT_YET_CODES:

@@ -1,7 +1,7 @@
-"""Which Redis servers there are, and which of them holds a queue: one, a cluster, or sentinels.
+"""The Redis servers, and which of them has a queue: one server, a cluster, or Sentinel.
 
-No I/O happens here. A connection asks one of the `seeds` the `question` and passes the answer to
-`learn`. From then on `address` tells where a slot is, until an error shows that it has moved.
+Does no I/O. A connection sends the `question` to one of the `seeds` and passes the response to
+`learn`. Then `address` returns the server of a slot, until an error shows that it has moved.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Address = tuple[str, int]
 
 
 class Servers:
-    """One server, at the address that its connections know by themselves."""
+    """One server, at the address in its connection options."""
 
     question: tuple[Any, ...] = ()
 
@@ -23,24 +23,24 @@ class Servers:
         self.seeds: list[Address] = []
 
     def address(self, slot: int) -> Address | None:
-        """Where this slot is; None if that must be asked."""
+        """Return the server of this slot; None if it must be looked up."""
         return self.options.get("host", "localhost"), int(self.options.get("port", 6379))
 
     def slots(self) -> list[int]:
-        """One slot of each server that has any, as far as is known."""
+        """Return one slot of each known server."""
         return [0]
 
     def learn(self, reply: Any, seed: Address) -> None:
-        """Take in what a seed answered."""
+        """Process the response of a seed."""
 
     def moved(self, slot: int, address: Address) -> None:
-        """A server told that the slot is at another."""
+        """Record a redirection of a slot to another server."""
 
     def forget(self, slot: int) -> None:
-        """The server may be somewhere else by now."""
+        """Discard the known server of a slot, which may have moved."""
 
     def options_for(self, address: Address) -> dict[str, Any]:
-        """How to connect to the server that has a queue."""
+        """Return the options to connect to a server."""
         return self.options
 
     def options_for_seed(self, address: Address) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Servers:
 
 
 class ClusterServers(Servers):
-    """A cluster: each slot is at one of its masters."""
+    """A cluster: each slot is on one of its masters."""
 
     question = ("CLUSTER", "SLOTS")
 
@@ -88,14 +88,14 @@ class ClusterServers(Servers):
     def forget(self, slot: int) -> None:
         self._slots = {}
         self._ranges = []
-        self.seeds = [*self.seeds[1:], *self.seeds[:1]]  # ask another first, the next time
+        self.seeds = [*self.seeds[1:], *self.seeds[:1]]  # next time start with another seed
 
     def options_for(self, address: Address) -> dict[str, Any]:
         return self.options | {"host": address[0], "port": address[1]}
 
 
 class SentinelServers(Servers):
-    """A master that sentinels watch, and replace when it fails."""
+    """A master monitored by Sentinel, which replaces it when it fails."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ from pillarbox.mailbox.shared import (
 )
 
 _US = 1_000
-_COMMON = keys_of("pillarbox.brokers")  # where what all brokers share is kept
+_COMMON = keys_of("pillarbox.brokers")  # keys of the state that all brokers share
 _BYTES: Codec[bytes] = codec_for(bytes)
 
 
@@ -117,7 +117,7 @@ class RedisSharedQueue(RedisVerbs[bytes]):
         return None if answer == 2 else answer == 1
 
     def times(self, state: State, count: int) -> Verb[dict[str, int]]:
-        """For messages that are scheduled or in flight, the time when that ends."""
+        """Return when scheduled messages are due or leases end, by id."""
         key = self.queue.keys.key("later" if state == "scheduled" else "leases")
         ids = yield self.queue.command("ZRANGE", key, 0, count - 1)
         times = (yield self.queue.command("ZMSCORE", key, *ids)) if ids else ()
@@ -128,7 +128,7 @@ class RedisSharedQueue(RedisVerbs[bytes]):
         }
 
     def waiting(self, count: int) -> Verb[list[tuple[str, str | None]]]:
-        yield from _current(self._let_all_happen())
+        yield from _current(self._settle_everything())
         found: list[tuple[str, str | None]] = []
         for part in ("line", "grouped"):
             call = self.queue.call("page", part, 0, count - len(found), "1")
@@ -152,7 +152,7 @@ class RedisSharedQueue(RedisVerbs[bytes]):
 
 
 class RedisSharedStore:
-    """One server, a cluster, or a master that sentinels watch."""
+    """A shared store on one server, a cluster, or with Sentinel."""
 
     def __init__(self, url: str, options: dict[str, Any] | None = None) -> None:
         named = _with_name(url)
@@ -160,7 +160,7 @@ class RedisSharedStore:
         checked = CheckedOptions({**found, "url": named, **(options or {})}, asynchronous=True)
         self._options, self._servers = checked, checked.servers
         self._connection = AsyncRedisConnection(checked.servers, checked.retry_seconds)
-        self._sessions: dict[str, list[Session]] = {}  # of senders, by queue
+        self._sessions: dict[str, list[Session]] = {}  # sender sessions by queue
         self.do = self._connection.do
         self.wake = self._connection.wake
         self.close = self._connection.close
@@ -195,7 +195,7 @@ class RedisSharedStore:
             "redelivery": "original",
             "on_receive": "1",
             "fair": "1" if settings.fair else "",
-            # Deduplication ids of a queue of this name that was deleted count no more.
+            # Invalidates deduplication ids of a deleted queue of this name.
             "purges": str(secrets.randbits(52)),
         }
         yield from self._note_source(queue, settings.dead)
@@ -210,7 +210,7 @@ class RedisSharedStore:
         queue = self._queue(name, version)
         before = yield queue.command("HGET", queue.keys.key("queue"), "dead")
         yield from self._note_source(queue, settings.dead)
-        if not version:  # no broker made it: it is theirs from now on
+        if not version:  # not created by a broker: adopt it
             key = queue.keys.key("queue")
             yield queue.command("HSETNX", key, "version", secrets.token_hex(8))
             queue.expect((yield queue.command("HGET", key, "version")).decode())
@@ -220,7 +220,7 @@ class RedisSharedStore:
             yield from self._disown(queue, before.decode())
 
     def _note_source(self, queue: RedisQueue, dead: str | None) -> Verb[None]:
-        """Before the queue has this policy: whoever dies in between leaves a name too many."""
+        """Register a source queue before its policy is set; a crash leaves only an extra name."""
         if dead is not None:
             yield from _current(queue.beside(dead).declare(source=queue.name, chain=True))
 
@@ -233,7 +233,7 @@ class RedisSharedStore:
         yield from other.ask(other.call("disown", queue.name))
 
     def _adopt(self, queue: RedisQueue) -> Verb[None]:
-        """Queues whose policy names a queue that was deleted, and is there again."""
+        """Register queues whose policy names this queue, which was deleted before."""
         key = queue.keys.key("orphans")
         for source in (yield queue.command("SMEMBERS", key)):
             other = queue.beside(source.decode())
@@ -247,7 +247,7 @@ class RedisSharedStore:
         yield queue.command("DEL", key)
 
     def _leads_to(self, name: str, end: str) -> Verb[bool]:
-        """Whether dead letters of a queue come to another, through those between them."""
+        """Return whether dead letters of a queue reach another, directly or through others."""
         passed: set[str] = set()
         while name not in passed:
             passed.add(name)
@@ -264,7 +264,7 @@ class RedisSharedStore:
         described = yield from self.describe(name)
         if described is None:
             return
-        for source in described.sources:  # what dies there stays there
+        for source in described.sources:  # its dead letters stay there
             theirs = yield from self.describe(source)
             if theirs is not None and theirs.dead == name:
                 yield queue.command("SADD", queue.keys.key("orphans"), source)
@@ -311,11 +311,11 @@ class RedisSharedStore:
             return True
         key, ours = queue.keys.key("purged"), secrets.token_hex(8).encode()
         known = yield queue.command("SET", key, ours, "NX", "GET", "EX", seconds)
-        return known in (None, ours)  # ours: an answer was lost
+        return known in (None, ours)  # ours: the response was lost
 
 
 def _current(verb: Verb[Any]) -> Verb[Any]:
-    """What a verb answers, unless the queue is another one by now."""
+    """Return the result of a verb; raise `StaleQueueError` if the queue's version changed."""
     try:
         return (yield from verb)
     except RefusedError as error:
@@ -325,7 +325,7 @@ def _current(verb: Verb[Any]) -> Verb[Any]:
 
 
 def _fields(notes: dict[str, Any], settings: QueueSettings) -> dict[str, Any]:
-    """The fields of a queue's hash; see queue.lua."""
+    """Return the fields of a queue's hash; see queue.lua."""
     return {
         "version": secrets.token_hex(8),
         "sqs": msgspec.msgpack.encode(notes),
@@ -344,7 +344,7 @@ def _shared_id(message_id: str) -> SharedId:
 
 
 def _delivery(claim: Claim, at: int) -> SharedDelivery | None:
-    """None for a message whose body is gone."""
+    """Return one delivery of a claim; None if its body is missing."""
     value, raw = claim.values[at], claim.states[at]
     if value is None:
         return None
@@ -373,6 +373,6 @@ def _delivery(claim: Claim, at: int) -> SharedDelivery | None:
 
 
 def _with_name(url: str) -> str:
-    """A store's URL names no queue: `redis://host`, `redis://host/2`, `redis+sentinel://h/service`."""
+    """Add a queue name to a store's URL, such as `redis://host/2` or `redis+sentinel://h/svc`."""
     base, mark, query = url.partition("?")
     return f"{base.rstrip('/')}/-{mark}{query}"

@@ -1,4 +1,4 @@
-"""The verbs of a mailbox on Redis, but for sending and receiving."""
+"""The verbs of a mailbox on Redis, except sending and receiving."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from pillarbox.mailbox.verbs import Where, handle_of, in_pages, no_target, settl
 T = TypeVar("T")
 
 _PAGE = 500
-_TOLD = 1_000  # leases that ran out, of which stats.lua tells at a time
+_PAGE_OF_LEASES = 1_000  # expired leases that stats.lua examines per call
 _YES = ord("1")
 
 
 class _Tally(NamedTuple):
-    """What a queue holds by now."""
+    """The current counts of a queue."""
 
     now: int
     ready: int
     scheduled: int
     in_flight: int
-    dead: int | bytes  # or the name of their queue, under another tag
+    dead: int | bytes  # or the name of the dead-letter queue, if under another tag
     oldest: int
-    died: int  # by leases that ran out; not in their queue yet
-    came: int  # the same, of the queue whose dead letters come here
+    died: int  # dead-lettered by expired leases, but not moved yet
+    came: int  # the same, in the source queue
     sources: bytes | None
 
 
@@ -44,15 +44,15 @@ def _tally(queue: RedisQueue) -> Verb[_Tally]:
         reply = yield from queue.ask(queue.call("stats", first))
         now, to_tell, ready, scheduled, in_flight, dead, oldest, *more, sources = reply
         died, came = died + more[0], came + more[1]
-        first += _TOLD
+        first += _PAGE_OF_LEASES
         if first >= to_tell:
             break
     counts = ready - died, scheduled, in_flight, dead, oldest, died, came
     return _Tally(now, *counts, sources)
 
 
-def _found(reply: list[Any]) -> list[tuple[bytes, bytes, bytes | None, bytes | None]]:
-    """Id, score, packed message and state of each message that was looked at."""
+def _messages_in(reply: list[Any]) -> list[tuple[bytes, bytes, bytes | None, bytes | None]]:
+    """Return id, score, packed message and state of each peeked message."""
     taken, values, states, *_ = reply
     return list(zip(taken[::2], taken[1::2], values, states, strict=True))
 
@@ -64,10 +64,10 @@ def _exists(queue: RedisQueue) -> Verb[bool]:
 class RedisVerbs(MessageVerbs[T], Generic[T]):
     """The verbs of one mailbox object."""
 
-    wanted: Mapping[str, Any] = {}  # how the queue is to be opened; see `RedisOptions`
+    wanted: Mapping[str, Any] = {}  # the options to open the queue with; see `RedisOptions`
 
     def beside(self, name: str) -> RedisVerbs[T]:
-        """The same type and limits, on another queue of the same servers."""
+        """Return the verbs of another queue on the same servers, with the same type and limits."""
         return RedisVerbs(self.queue.beside(name), self.codec, self.max_body_bytes)
 
     def dead_letters(self) -> RedisVerbs[T] | None:
@@ -75,7 +75,7 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
         return None if dead is None else self.beside(dead)
 
     def open(self) -> Verb[None]:
-        """These settings are for a new queue, the dead letters and the journal for any."""
+        """Open the queue. An existing queue takes only `dead_letters` and `journal`."""
         queue, wanted = self.queue, self.wanted
         if not wanted.get("create", True):
             if not (yield from _exists(queue)):
@@ -94,7 +94,7 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
         self.settings = yield from queue.declare(**own, journal=wanted.get("journal", False))
 
     def keep_for_answers(self) -> Verb[None]:
-        """The queue is there, and stays for a while."""
+        """Create the reply queue if necessary, and renew its expiry."""
         yield from self.queue.declare(redelivery="tail")
         yield from self.expire()
 
@@ -139,7 +139,7 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
         return count
 
     def stats(self) -> Verb[Stats]:
-        """What the queue holds by now; nothing is written by looking."""
+        """Return the current counts of the queue, without writing."""
         queue = self.queue
         found = yield from _tally(queue)
         ready, dead = found.ready + found.came, found.dead
@@ -156,13 +156,13 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
 
     def _peek(self, mailbox: Any, count: int, state: State) -> Verb[list[Any]]:
         reply = yield from self.queue.ask(self.queue.call("peek", state, count))
-        found, sources = _found(reply), reply[-1]
+        found, sources = _messages_in(reply), reply[-1]
         if state == "ready":
             for source in self.queue.other_sources(sources):
                 if len(found) < count:
                     if not self.queue.sees(source):
                         theirs = yield from source.ask(source.call("peek", "leaving", count))
-                        found += _found(theirs)
+                        found += _messages_in(theirs)
                     found += yield from self.queue.on_the_way_from(source)
         extra = int(state == "in_flight")
         return [
@@ -171,8 +171,8 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
             if value is not None
         ]
 
-    def _let_all_happen(self) -> Verb[None]:
-        """All that is due happens, under other tags as well."""
+    def _settle_everything(self) -> Verb[None]:
+        """Settle everything that is due, in queues under other tags as well."""
         yield from self.queue.carry()
         settings = yield from self.queue.declare()
         if settings.sources:
@@ -191,7 +191,7 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
         if to is not None and not (yield from _exists(self.queue.beside(to))):
             raise no_target(to)
         wanted = None if ids is None else [each.encode() for each in ids]
-        yield from self._let_all_happen()
+        yield from self._settle_everything()
         if wanted is None or where is not None:
             wanted = yield from self._choose(wanted, where, mailbox)
         if to is None:
@@ -206,7 +206,7 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
         return count
 
     def _with_source(self, ids: list[bytes]) -> Verb[list[bytes]]:
-        """Those of these messages whose source still exists: a redrive creates no queue."""
+        """Return the messages whose source queue still exists: a redrive creates no queue."""
         exists: dict[str, bool] = {}
         kept = []
         for page in in_pages(ids, _PAGE):
@@ -225,7 +225,7 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
     def _choose(
         self, wanted: list[bytes] | None, where: Where | None, mailbox: Any
     ) -> Verb[list[bytes]]:
-        """The ids of what waits, was asked for and matches, page by page."""
+        """Return the ids of ready messages that are `wanted` and match `where`, page by page."""
         among = None if wanted is None else set(wanted)
         chosen: dict[bytes, None] = {}
         for part in ("line", "grouped"):

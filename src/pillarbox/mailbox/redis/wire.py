@@ -1,7 +1,7 @@
-"""Messages as they lie in Redis: what a sender packs, and what a receiver is given.
+"""The encoding of messages in Redis.
 
 A packed message is a byte 0 and the body; or 1, the length of the attributes (u32), the
-attributes (MessagePack), and the body. Scripts never look inside, save to write the journal.
+attributes (MessagePack), and the body. Scripts never decode it, except to write the journal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _unpack = msgspec.msgpack.decode
 
 
 class State(Struct, frozen=True, gc=False):
-    """What the queue knew of a message when it was delivered; see state.lua."""
+    """The state of a message when it was delivered; see state.lua."""
 
     priority: int
     deliveries: int
@@ -39,31 +39,31 @@ class State(Struct, frozen=True, gc=False):
 
 
 class Delivery(Struct, frozen=True, gc=False):
-    """One delivery: what a message asks its mailbox about. A token of b"" was only looked at."""
+    """One delivery. The token is b"" for a peeked message."""
 
     id: bytes
     token: bytes
     number: int
-    head: bytes  # of the packed message: the attributes
+    head: bytes  # header of the packed message: the attributes
     score: bytes
     state: bytes | None
 
 
 def microseconds(nanoseconds: int) -> int:
-    """A time in the unit of the scripts, never rounded down."""
+    """Convert to microseconds, the unit of the scripts, rounded up."""
     return -(-nanoseconds // _US)
 
 
 def head_of(attributes: Mapping[str, str]) -> bytes:
-    """What stands before the body of a packed message with attributes."""
+    """Return the header of a packed message with attributes."""
     packed = _pack(attributes)
     return b"\1" + _LENGTH.pack(len(packed)) + packed
 
 
 def split(value: bytes | None) -> tuple[bytes, bytes]:
-    """The head and the body of a packed message; SerializationError if it is none."""
+    """Split a packed message into header and body; raise SerializationError if invalid."""
     if value is None:
-        raise SerializationError("the body is gone: another client deleted it in Redis")
+        raise SerializationError("the body is missing: another client deleted it in Redis")
     if value[:1] == PLAIN:
         return PLAIN, value[1:]
     if value[:1] == b"\1" and len(value) >= _HEAD_BYTES:
