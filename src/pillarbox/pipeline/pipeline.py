@@ -120,8 +120,8 @@ class Pipeline:
         DataFrames by output name.
 
         With `each=True` it receives one body at a time, of the type of the input, and returns a
-        body, a list of bodies, None, or a dict of these by output name. If it raises, that record
-        goes to the error log, and the others continue.
+        body, a list of bodies, None, or a dict of these by output name; or it yields bodies. If it
+        raises, that record goes to the error log, and the others continue.
         """
         options = {"strategy": strategy, "mode": mode, "each": each}
         return self._add("stream", id, inputs=_listed(inputs), outputs=_listed(outputs), **options)
