@@ -22,7 +22,7 @@ from pillarbox.pipeline.maps import Attempt, ProcessorState, Range, Recovery
 from pillarbox.spark import SparkError
 from pillarbox.spark import table as module
 from pillarbox.spark.steps import Input, Step
-from pillarbox.spark.table import TableLog, create_table
+from pillarbox.spark.table import TableLog, create_table, table_at
 from pillarbox.spark.table_files import deltalake
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -131,6 +131,17 @@ def test_R82_a_step_is_known_when_others_have_committed_since(table: TableLog) -
     assert table.holds_hash("s", 0, done.hash)
     assert not table.holds_hash("s", 0, "hash of another step 0")
     assert not table.holds_hash("s", 1, "hash 1")
+
+
+def test_R83_a_table_whose_creation_was_killed_is_created_again(tmp_path: Path) -> None:
+    """A commit is staged under a name of its own, and then linked to the one that it gets."""
+    path = tmp_path / "out"
+    (path / "_delta_log").mkdir(parents=True)
+    (path / "_delta_log" / f"{0:020}.json#1").write_bytes(b"{")
+    assert table_at(str(path)) is None
+    create_table(str(path), json.dumps({"type": "struct", "fields": FIELDS}), columns=["number"])
+    add(TableLog(str(path)), 1)
+    assert rows(TableLog(str(path))) == [(0, 1)]
 
 
 def test_R130_an_append_that_is_refused_each_time_ends(

@@ -51,8 +51,10 @@ _BUSY = "other writers keep committing to {}; stop them"
 
 
 def is_table(location: str, options: Options | None = None) -> bool:
-    """Return whether there is a Delta table at a location."""
-    return bool(files_at(location, options).names(_LOG))
+    """Return whether there is a Delta table at a location: a commit, or a checkpoint of some."""
+    # A process that is killed in its first commit leaves a file with another ending.
+    names = files_at(location, options).names(_LOG)
+    return any(name.endswith((".json", ".parquet")) for name in names)
 
 
 def table_at(url: str, options: Options | None = None) -> TableLog | None:
