@@ -91,6 +91,25 @@ def test_R132_where_nobody_serves_it_is_the_program_itself(place: Path) -> None:
         assert program.returncode == 7
 
 
+def test_R132_a_program_whose_directory_was_removed_is_started_as_spark_would(
+    served: tuple[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone() -> str:
+        raise FileNotFoundError
+
+    def become(_: str, command: list[str]) -> None:
+        became.append(command)
+        raise SystemExit
+
+    became: list[list[str]] = []
+    monkeypatch.setattr(os, "getcwd", gone)
+    monkeypatch.setattr(os, "execv", become)
+    command = [sys.executable, "-m", "stand_in"]
+    with pytest.raises(SystemExit):
+        fork_client.hand_over(served[0], command)
+    assert became == [command]
+
+
 def test_R132_a_fork_ends_with_the_one_who_asked(
     place: Path, served: tuple[str, subprocess.Popen[bytes]]
 ) -> None:

@@ -17,9 +17,9 @@ STREAMS = (0, 1, 2)
 def hand_over(path: str, command: list[str]) -> int:
     """Let the server fork a process that runs `python -m module ...`; return its exit code."""
     _, _, module, *arguments = command
-    request = json.dumps([module, arguments, dict(os.environ), os.getcwd()]).encode()
     with socket.socket(socket.AF_UNIX) as server:
         try:
+            request = json.dumps([module, arguments, dict(os.environ), os.getcwd()]).encode()
             server.connect(path)
             socket.send_fds(server, [len(request).to_bytes(LENGTH_BYTES)], STREAMS)
             server.sendall(request)
