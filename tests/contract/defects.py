@@ -287,7 +287,7 @@ class BrokenBackend(MemoryBackend):
             dead_letters = DeadLetterPolicy(1_000, dead_letters.name)
         return super().open(body_type, dead_letters=dead_letters, **options)
 
-    def _face(self, mailbox: Any) -> Any:
+    def _as_sync(self, mailbox: Any) -> Any:
         return self.face(mailbox)
 
 

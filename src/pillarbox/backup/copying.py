@@ -1,7 +1,7 @@
-"""Copies the files of a store, consistently, without stopping whoever writes to it.
+"""Copies the files of a store consistently, without stopping its writer.
 
-Every frame is checked as it is copied. The copy is written next to its destination and renamed when
-it is complete and on disk, so a directory that has the name of a backup is one.
+Every frame is checked as it is copied. The copy is written to a temporary directory and renamed
+once it is complete and on disk, so a directory with the name of a backup is always complete.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pillarbox.mailbox.store_checks import faults
 
 PIECE_BYTES = 4 << 20
 _PARTIAL = ".partial"
-_TRIES = 50
+_ATTEMPTS = 50
 _disk = RealDisk()
 
 Progress = Callable[[int, int], None]
@@ -48,7 +48,7 @@ class _Changed(Exception):
 
 
 def backup(files: Files, directory: str, progress: Progress = lambda done, total: None) -> int:
-    """Copy a store into a new directory; returns the number of bytes."""
+    """Copy a store to a new directory; return the number of bytes."""
     if os.path.lexists(directory):
         raise BackupError(f"{directory} exists already; give the name of a new directory")
     partial = directory.rstrip("/") + _PARTIAL
@@ -65,36 +65,38 @@ def backup(files: Files, directory: str, progress: Progress = lambda done, total
 
 
 class _Copy:
-    """A copy in the making."""
+    """A backup in progress."""
 
     def __init__(self, files: Files, directory: str, progress: Progress) -> None:
         self._files, self._directory, self._progress = files, directory, progress
         self._log = LogDirectory(_disk, f"{directory}/{LOG}")
-        self._whole: dict[str, int] = {}  # sealed segments that are copied, with their sizes
-        self._end = 0  # the index after the last record that was copied
+        self._complete: dict[str, int] = {}  # sealed segments already copied, with their sizes
+        self._end = 0  # the index after the last copied record
 
     def make(self) -> int:
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             listing = self._files.listing()
             try:
                 return self._copy(listing)
             except _Changed:
-                continue  # what is copied of sealed segments remains: the rest gets shorter
+                continue  # keep the sealed segments already copied, so less is left to copy
         raise BackupError(
-            f"the store dropped files before they were copied, {_TRIES} times in a row; try again"
-            " when it is less busy, or from a machine that is closer to it"
+            f"the store dropped files before they were copied, {_ATTEMPTS} times in a row; try"
+            " again when it is less busy, or from a machine that is closer to it"
         )
 
     def _copy(self, listing: StoreListing) -> int:
         total = 0
-        self._whole = {name: self._whole[name] for name in listing.segments if name in self._whole}
+        self._complete = {
+            name: self._complete[name] for name in listing.segments if name in self._complete
+        }
         for name in self._log.segment_names():
-            if name not in self._whole:  # dropped since, or copied in part
+            if name not in self._complete:  # dropped since, or copied partially
                 self._log.unlink(name)
         for number, name in enumerate(listing.segments):
             self._progress(number, len(listing.segments))
             following = listing.segments[number + 1 : number + 2]
-            total += self._whole.get(name) or self._segment(name, following, listing)
+            total += self._complete.get(name) or self._segment(name, following, listing)
         total += self._snapshot(listing)
         for name, content in listing.small.items():
             make_directory(_disk, os.path.dirname(f"{self._directory}/{name}"))
@@ -102,40 +104,40 @@ class _Copy:
         self._confirm()
         self._log.sync()
         _disk.sync_directory(self._directory)
-        self._check_together(listing)
+        self._check_consistency(listing)
         return total
 
     def _segment(self, name: str, following: list[str], listing: StoreListing) -> int:
-        """Copy one segment, as far as its frames are valid; returns its size."""
+        """Copy one segment up to its last valid frame; return its size."""
         size = self._fetch(name, f"{LOG}/{name}")
         segment = load_segment(self._log, name)
         if segment is None:
             raise self._damaged(name, "its header block fails its checksum")
-        wrong = why_not_named(segment)
-        if wrong is not None:
-            raise self._damaged(name, wrong)
+        problem = why_not_named(segment)
+        if problem is not None:
+            raise self._damaged(name, problem)
         image = self._log.map(name)
-        found = scan(image, name, segment.header)
-        wanted = base_of_name(following[0]) if following else listing.confirmed
-        self._end = end = found.end_index
-        if end < wanted or (following and end != wanted):
-            raise self._damaged(name, f"its records end at {end}, not at {wanted}")
-        if not found.sealed and not listing.confirmed:  # nobody writes to it
-            proof = evidence_of_damage(valid_frames(image, segment.header, found.end_offset), end)
-            if proof is not None:
-                what = f"the frame at byte {found.end_offset}, before valid ones, is not valid"
+        scanned = scan(image, name, segment.header)
+        expected_end = base_of_name(following[0]) if following else listing.confirmed
+        self._end = end = scanned.end_index
+        if end < expected_end or (following and end != expected_end):
+            raise self._damaged(name, f"its records end at {end}, not at {expected_end}")
+        if not scanned.sealed and not listing.confirmed:  # there is no writer
+            rest = valid_frames(image, segment.header, scanned.end_offset)
+            if evidence_of_damage(rest, end) is not None:
+                what = f"the frame at byte {scanned.end_offset}, before valid ones, is not valid"
                 raise self._damaged(name, what)
-        if not found.sealed:  # still written to: what follows may be half a frame
-            size = found.end_offset
+        if not scanned.sealed:  # still being written: an incomplete frame may follow
+            size = scanned.end_offset
             with self._log.opened(name, write=True) as handle:
                 _disk.truncate(handle, size)
                 sync(_disk, handle)
         elif following:
-            self._whole[name] = size
+            self._complete[name] = size
         return size
 
     def _damaged(self, name: str, what: str) -> Exception:
-        """Why a segment can't be used: it was dropped while it was copied, or it is damaged."""
+        """Return the error for a bad segment: dropped while it was copied, or damaged."""
         if name not in self._files.listing().segments:
             return _Changed()
         return BackupError(f"the segment {name} is damaged: {what}; nothing was copied")
@@ -156,24 +158,24 @@ class _Copy:
         return size
 
     def _confirm(self) -> None:
-        """All that was copied is on disk now, whatever the durability of the store: note that."""
+        """Record that everything copied is confirmed: it is on disk now."""
         confirmed = ConfirmedIndex(self._log, write=True)
         confirmed.set(self._end)
         confirmed.close()
         with self._log.opened(CONFIRMED_FILE, write=True) as handle:
             sync(_disk, handle)
 
-    def _check_together(self, listing: StoreListing) -> None:
+    def _check_consistency(self, listing: StoreListing) -> None:
         if not listing.segments:
             return
         state = read_snapshot(_disk, self._directory)
         with LogReader(self._log.path, _disk) as log:
-            known = log.log_id.hex(), log.first_index, log.end_index
-        for fault in faults(_disk, self._directory, state, *known):
+            identity = log.log_id.hex(), log.first_index, log.end_index
+        for fault in faults(_disk, self._directory, state, *identity):
             raise BackupError(f"{fault.file} of the store {fault.what}; nothing was copied")
 
     def _fetch(self, name: str, to: str) -> int:
-        """Copy a file in pieces; returns its size."""
+        """Copy a file in pieces; return its size."""
 
         def pieces() -> Iterator[bytes]:
             offset = 0

@@ -1,10 +1,10 @@
 """The files of a store, read while its owner may be writing.
 
 A store is a snapshot, the segments of a log, and some small files. A segment only grows, and is
-immutable once another follows it. The snapshot is replaced atomically, and only after that does
-the compactor drop segments that it no longer needs. So if the snapshot was the same before and
-after the segments were listed, the listed segments are all that it needs. A listed file may be
-dropped before it is read: then list the files again.
+immutable once another follows it. The snapshot is replaced atomically; only then does the compactor
+drop segments that are no longer needed. So if the snapshot is the same before and after listing the
+segments, the list has all the segments it needs. A listed file may be dropped before it is read;
+then list the files again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pillarbox.mailbox.store_settings import SETTINGS_FILE
 from pillarbox.mailbox.store_time import TIME_FILE
 
 SNAPSHOT_HEAD_BYTES = 12  # what identifies a snapshot: its magic number and checksum
-_TRIES = 100
+_ATTEMPTS = 100
 
 
 class Files(Protocol):
@@ -38,13 +38,13 @@ class Files(Protocol):
         """List the current files of the store."""
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        """Read a part of a segment or of the snapshot; FileNotFoundError if it was dropped."""
+        """Read a part of a segment or the snapshot; raise FileNotFoundError if it was dropped."""
 
 
 class StoreFiles:
     """The files of a store in a directory on this machine.
 
-    A store that is itself a backup (`is_backup`) must have all that was copied into it.
+    A backup (`is_backup`) must contain all records that were copied to it.
     """
 
     def __init__(self, directory: str, *, is_backup: bool = False) -> None:
@@ -57,9 +57,9 @@ class StoreFiles:
         self.directory, self._data = data.store, data
 
     def listing(self) -> StoreListing:
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             head = self._snapshot_head()
-            confirmed = self._confirmed()  # before the segments, of which a new one may begin
+            confirmed = self._confirmed()  # before the segments, because a new one may start
             segments = self._data.segment_files()
             small = {name: content for name in self._small() if (content := self._content(name))}
             if head == self._snapshot_head():
@@ -85,13 +85,13 @@ class StoreFiles:
             return b""
 
     def _small(self) -> list[str]:
-        """Files that are small and replaced atomically: settings, time, positions of readers."""
-        found = [SETTINGS_FILE, TIME_FILE]
+        """Return the small files that are replaced atomically: settings, time, reader positions."""
+        names = [SETTINGS_FILE, TIME_FILE]
         for folder in (f"{LOG}/{TAILERS}", f"{LOG}/{PINS}"):
             path = Path(self.directory, folder)
             if path.is_dir():
-                found += [f"{folder}/{name}" for name in os.listdir(path) if name[0] != "."]
-        return [name for name in found if not name.endswith(".tmp")]
+                names += [f"{folder}/{name}" for name in os.listdir(path) if name[0] != "."]
+        return [name for name in names if not name.endswith(".tmp")]
 
     def _content(self, name: str) -> bytes:
         try:
@@ -100,7 +100,7 @@ class StoreFiles:
             return b""
 
     def _confirmed(self) -> int:
-        """The index after the last confirmed record; 0 if no writer vouches for it."""
+        """Return the index after the last confirmed record; 0 if there is no writer to ask."""
         if self._data.writer() is None and not self._is_backup:
             return 0
         reader = ConfirmedIndex(LogDirectory(RealDisk(), self._data.log))
@@ -120,8 +120,8 @@ class BrokerFiles:
         self._channels = channels_to(address_of(url)[0])
 
     def listing(self) -> StoreListing:
-        found: StoreListing = self._channels.ask("", (ListFiles(),))[0].value
-        return found
+        listing: StoreListing = self._channels.ask("", (ListFiles(),))[0].value
+        return listing
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         piece: Piece = self._channels.ask("", (ReadFile(name, offset, size),))[0].value

@@ -1,8 +1,8 @@
 """Moves messages from one mailbox to another, on any two backends.
 
 Each message is received, sent and then acknowledged, so none is lost. It is sent with a
-deduplication id made of its own id: if the mover is killed in between, the message is received
-again when its lease ends, and the target drops the copy if it comes within five minutes.
+deduplication id derived from its id: if the move is interrupted in between, the message is
+received again when its lease ends, and the target drops the duplicate within five minutes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def move(
 
 
 class _Sender:
-    """Sends to the target: one by one with deduplication ids if it takes them, else in batches."""
+    """Sends to the target: one by one with deduplication ids if supported, else in batches."""
 
     def __init__(self, target: Mailbox[Any]) -> None:
         self._target = target
@@ -61,7 +61,7 @@ class _Sender:
             self._target.send_many([message.body for message in alike], **options)
 
     def _send_each(self, messages: Sequence[Message[Any]]) -> int:
-        """How many of these were sent before the target refused a deduplication id."""
+        """Send one by one; return how many were sent before an id was refused."""
         for count, message in enumerate(messages):
             name = f"move-{message.id}"
             try:
@@ -69,7 +69,7 @@ class _Sender:
             except InvalidParameterError as error:
                 if error.parameter != "deduplication_id":
                     raise
-                self.deduplicates = False  # Amazon SQS knows them on FIFO queues only
+                self.deduplicates = False  # Amazon SQS supports ids only on FIFO queues
                 return count
         return len(messages)
 

@@ -1,4 +1,4 @@
-"""The actions of the dashboard on a queue. Each returns what it did."""
+"""The actions of the dashboard on a queue. Each returns a description of what it did."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pillarbox.dashboard.mailboxes import Mailboxes
 from pillarbox.mailbox.protocol import Mailbox
 
 Form = Mapping[str, str]
-_STEP = 500  # messages redriven at once, so that nothing else waits for long
-_STEPS_AT_ONCE = 20
+_STEP = 500  # messages redriven at once, so that other requests don't wait long
+_FOREGROUND_STEPS = 20  # a longer redrive continues in the background
 
 
 class Done(NamedTuple):
@@ -64,7 +64,7 @@ def change(boxes: Mailboxes, box: Mailbox[bytes], form: Form) -> Done:
 
 def pause(boxes: Mailboxes, box: Mailbox[bytes], _: Form) -> Done:
     _admin(boxes).pause(box.name, paused=True)
-    return Done("Paused: the queue takes messages and delivers none.")
+    return Done("Paused: the queue accepts messages but delivers none.")
 
 
 def resume(boxes: Mailboxes, box: Mailbox[bytes], _: Form) -> Done:
@@ -104,7 +104,7 @@ def redrive(boxes: Mailboxes, box: Mailbox[bytes], form: Form) -> Done:
     steps = _steps(boxes, box, search, at_most, per_second)
     if per_second:
         return Done(f"Redriving {per_second:,} messages per second.", rest=steps, paced=True)
-    moved = sum(islice(steps, _STEPS_AT_ONCE))
+    moved = sum(islice(steps, _FOREGROUND_STEPS))
     step = next(steps, None)
     if step is None:
         return Done(f"Redrove {_messages(moved)}.")
@@ -114,9 +114,9 @@ def redrive(boxes: Mailboxes, box: Mailbox[bytes], form: Form) -> Done:
 def _dry_run(boxes: Mailboxes, box: Mailbox[bytes], search: str, at_most: int) -> Done:
     ready = box.stats().ready
     if search:
-        seen = boxes.peek(box.name, "ready", SEARCH_MAX, 0)
-        count = sum(contains(message, search) for message in seen)
-        among = f" (among the first {len(seen):,})" if ready > len(seen) else ""
+        searched = boxes.peek(box.name, "ready", SEARCH_MAX, 0)
+        count = sum(contains(message, search) for message in searched)
+        among = f" (among the first {len(searched):,})" if ready > len(searched) else ""
     else:
         count, among = ready, ""
     count = min(count, at_most) if at_most else count
@@ -126,23 +126,23 @@ def _dry_run(boxes: Mailboxes, box: Mailbox[bytes], search: str, at_most: int) -
 def _steps(
     boxes: Mailboxes, box: Mailbox[bytes], search: str, at_most: int, per_second: int
 ) -> Iterator[int]:
-    """Redrive the queue in steps; yields the number of messages of each."""
+    """Redrive the queue in steps; yield the number of messages of each step."""
     left, skip = at_most or box.stats().ready, 0
     while left > 0:
         most = min(left, per_second or _STEP)
-        seen = boxes.peek(box.name, "ready", SEARCH_MAX if search else most, skip)
+        messages = boxes.peek(box.name, "ready", SEARCH_MAX if search else most, skip)
         ids: list[str] = []
-        looked = 0
-        for message in seen:
+        examined = 0
+        for message in messages:
             if len(ids) == most:
                 break
-            looked += 1
+            examined += 1
             if not search or contains(message, search):
                 ids.append(message.id)
-        if not looked:
+        if not examined:
             return
         moved = box.redrive(ids) if ids else 0
-        skip += looked - moved  # not moved: they have no source queue, or do not match
+        skip += examined - moved  # skip messages without a source queue, or that do not match
         left -= moved
         yield moved
 

@@ -1,7 +1,7 @@
-"""Changes of a broker's queues from the dashboard: create, change, pause, delete.
+"""Changes the queues of a broker from the dashboard: create, change, pause, delete.
 
-The broker's queues belong to its event loop, so everything runs there, and a change is on disk, or
-in the shared store, when a method returns.
+The broker's queues belong to its event loop, so everything runs there. A change is on disk, or in
+the shared store, when the method returns.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ R = TypeVar("R")
 
 
 class QueueSettings(NamedTuple):
-    """What the form for a queue's settings shows, as text."""
+    """The fields of the form for a queue's settings, as text."""
 
     max_deliveries: str  # 0: never dead-letter
     dead_letters: str
     visibility_timeout: str
     delay: str
-    retention: str  # empty: for ever
+    retention: str  # empty: unlimited
 
     @classmethod
     def of(cls, queue: BrokerQueue) -> QueueSettings:
-        known = queue.attributes()
+        current = queue.attributes()
         dead, most = queue.dead_letters or ("", 0)
         return cls(
             str(most),
             dead,
-            known["VisibilityTimeout"],
-            known["DelaySeconds"],
-            "" if queue.retention_ns == NEVER else known["MessageRetentionPeriod"],
+            current["VisibilityTimeout"],
+            current["DelaySeconds"],
+            "" if queue.retention_ns == NEVER else current["MessageRetentionPeriod"],
         )
 
 
@@ -82,7 +82,7 @@ class QueueAdmin:
         return self._run(self._queue(name)).tags
 
     def change(self, name: str, wanted: QueueSettings) -> None:
-        """Only what differs is changed; the values are those that SQS accepts."""
+        """Change the settings that differ. Values are checked as by SQS."""
         self._run(self._change(name, wanted))
 
     async def _change(self, name: str, wanted: QueueSettings) -> None:
@@ -93,12 +93,12 @@ class QueueAdmin:
             if target:
                 await self._queues.ensure(target, fifo=queue.fifo)
             ends = "RedrivePolicy" in changes and not target
-            with suppress(StaleQueueError):  # another broker changed it: look again
+            with suppress(StaleQueueError):  # another broker changed it: read it again
                 await self._queues.change(queue, take_over=ends, attributes=kept)
                 return
 
     def _changes(self, queue: BrokerQueue, wanted: QueueSettings) -> tuple[dict[str, str], str]:
-        """The attributes to change, and the dead-letter queue if there is another one."""
+        """Return the attributes to change, and the new dead-letter queue, if any."""
         now, target = QueueSettings.of(queue), ""
         changes: dict[str, str] = {}
         for attribute, old, new in (
@@ -113,17 +113,17 @@ class QueueAdmin:
             if wanted.max_deliveries not in ("", "0"):
                 names = self._broker.names
                 target = wanted.dead_letters or names.dead_letters_of(queue.name) or ""
-                queue_name(plain_name(target))  # raises unless it can be one
+                queue_name(plain_name(target))  # raises if it is not a valid name
                 arn = names.arn(target)
                 policy = {"deadLetterTargetArn": arn, "maxReceiveCount": wanted.max_deliveries}
             changes["RedrivePolicy"] = msgspec.json.encode(policy).decode() if policy else ""
         return changes, target
 
     async def _queue(self, name: str) -> BrokerQueue:
-        found = await self._queues.find(name)
-        if found is None:
+        queue = await self._queues.find(name)
+        if queue is None:
             raise no_such_queue()
-        return found
+        return queue
 
     def _run(self, change: Coroutine[Any, Any, R]) -> R:
         async def run() -> R:

@@ -1,4 +1,4 @@
-"""Pages of messages, peeked at and never received."""
+"""Pages of messages, which are peeked at but never received."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MessageView(NamedTuple):
 
     @property
     def whole_text(self) -> str | None:
-        """The body, if an HTML form returns it unchanged: short text without \\r."""
+        """The body, if an HTML form preserves it: short text without \\r."""
         text = self.views.get("text") if self.size <= BODY_CHARS_MAX else None
         return None if text is None or "\r" in text else text
 
@@ -60,18 +60,18 @@ class Page(NamedTuple):
 
 
 def browse(boxes: Mailboxes, name: str, state: State, offset: int, search: str) -> Page:
-    """The messages of one state from `offset` on, or those among them that contain `search`."""
+    """Return a page of messages in one state from `offset` on, filtered by `search`."""
     if search:
         return _search(boxes, name, state, offset, search)
-    found = boxes.peek(name, state, PAGE_SIZE + 1, offset)
-    more = offset + PAGE_SIZE if len(found) > PAGE_SIZE else None
+    messages = boxes.peek(name, state, PAGE_SIZE + 1, offset)
+    more = offset + PAGE_SIZE if len(messages) > PAGE_SIZE else None
     times = boxes.times(name, state, PAGE_SIZE, offset)
-    shown = [MessageView(m, state, times.get(m.id)) for m in found[:PAGE_SIZE]]
+    shown = [MessageView(m, state, times.get(m.id)) for m in messages[:PAGE_SIZE]]
     return Page(shown, offset, more, None)
 
 
 def _search(boxes: Mailboxes, name: str, state: State, offset: int, search: str) -> Page:
-    """Search until a page is full or the limit is reached; the next page continues there."""
+    """Search until a page is full or the limit is reached; the next page continues from there."""
     shown: list[MessageView] = []
     at, end = offset, offset + SEARCH_MAX
     times = boxes.times(name, state, SEARCH_MAX, offset)
@@ -89,7 +89,7 @@ def _search(boxes: Mailboxes, name: str, state: State, offset: int, search: str)
 
 
 def contains(message: Message[Any], text: str) -> bool:
-    """Whether the id, the body or an attribute contains the text."""
+    """Return whether the id, the body or an attribute contains the text."""
     if text in message.id or text.encode("utf-8", "surrogatepass") in body_bytes(message):
         return True
     return any(text in name or text in value for name, value in message.attributes.items())

@@ -1,7 +1,7 @@
 """The HTTP requests of the dashboard: pages, event streams and actions.
 
-Actions are POST requests with the CSRF token of this process, refused in read-only mode. The
-server rejects cross-origin requests before they get here.
+Actions are POST requests with a CSRF token, and are refused in read-only mode. The server rejects
+cross-origin requests before they reach this module.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 ROOT = "/dashboard"
 REFRESH_SECONDS = 1.0
-QUIET_SECONDS = 4.0  # between samples while nobody looks; less than an interval of the charts
+QUIET_SECONDS = 4.0  # between samples without viewers; less than an interval of the charts
 SAVE_SECONDS = 60  # between two saves of the history
-IDLE_SECONDS = 60  # nobody looks if there was no request for this long
-TABLE_ROWS_MAX = 20  # of the table beside a chart
+IDLE_SECONDS = 60  # there are no viewers if there was no request for this long
+TABLE_ROWS_MAX = 20  # in the table next to a chart
 
 Fragments = dict[str, str]  # HTML fragments by event name
 
@@ -68,20 +68,20 @@ class Dashboard:
 
     @property
     def _token(self) -> str:
-        """What a form must send back; with brokers that share a store, to any of them."""
+        """The CSRF token of forms, which is the same for all brokers of a shared store."""
         return self._sign("form")
 
     def _sign(self, text: str) -> str:
         return hmac.digest(self.mailboxes.secret, text.encode(), "sha256").hex()[:32]
 
     def handle(self, request: Request) -> Answer:
-        """Answer a request below `/dashboard`, or for the root."""
+        """Respond to a request for `/`, or below `/dashboard`."""
         self.start()
         self._used_at = asyncio.get_running_loop().time()
         return asyncio.to_thread(self._answer, request)
 
     def start(self) -> None:
-        """Begin to take samples; the first request does so too."""
+        """Start taking samples; the first request does so, too."""
         self._loop = asyncio.get_running_loop()
         if self._sampler is None or self._sampler.done():
             self._sampler = self._loop.create_task(self._sample())
@@ -107,10 +107,10 @@ class Dashboard:
     def _page(self, path: str, query: Mapping[str, str]) -> Response:
         head, _, rest = path.partition("/")
         if head == "static":
-            found = render.asset(rest)
-            if found is None:
+            asset = render.asset(rest)
+            if asset is None:
                 raise NotFoundError("There is no such file.")
-            return found
+            return asset
         if path == "stream":
             return self._stream(lambda: self._tables(query))
         if head == "pipelines" and rest:
@@ -128,7 +128,7 @@ class Dashboard:
             brokers=self.mailboxes.brokers(),
             pipelines=self.pipelines.summaries(),
             address=self.mailboxes.address,
-            done=self._noticed(query),
+            done=self._notice_in(query),
         )
 
     def _workers(self, queue: str | None = None) -> list[WorkerRow] | None:
@@ -174,7 +174,7 @@ class Dashboard:
             span=_span(query),
             spans=list(SPANS),
             points=points[:: -max(1, -(-len(points) // TABLE_ROWS_MAX))],
-            done=self._noticed(query),
+            done=self._notice_in(query),
         )
 
     def _message(self, box: Mailbox[bytes], message_id: str) -> Response:
@@ -195,7 +195,7 @@ class Dashboard:
             if processor not in found.status.processors:
                 raise NotFoundError("There is no such processor here.")
             failed = found.failures(processor)
-            done = self._noticed(query)
+            done = self._notice_in(query)
             values = {"pipeline": found, "processor": processor, "failed": failed, "done": done}
             return self._render("failed.html", **values)
         if found is not None and what == "graph.svg":
@@ -207,7 +207,7 @@ class Dashboard:
         return self._render("pipeline.html", pipeline=found)
 
     def _series(self, name: str, span: str) -> Response:
-        """The data of the charts: one list per line."""
+        """Return the data of the charts as JSON: one list per line."""
         points = self.samples.points(name, span)
         lists = [list(each) for each in zip(*points, strict=True)] or [[] for _ in Point._fields]
         lists[0] = [-(before or 0.0) for before in lists[0]]
@@ -221,7 +221,7 @@ class Dashboard:
         return box
 
     async def _sample(self) -> None:
-        """Take samples: often while somebody looks, else often enough for the history."""
+        """Take samples: often while there are viewers, else often enough for the history."""
         loop = asyncio.get_running_loop()
         saved_at = loop.time()
         try:
@@ -245,7 +245,7 @@ class Dashboard:
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
             self._used_at = asyncio.get_running_loop().time()
-            # Not here: samples are taken under a lock, and may wait for this event loop.
+            # In a thread: samples are taken under a lock, and may wait for this event loop.
             for kind, text in (await asyncio.to_thread(fragments)).items():
                 data = "".join(f"data: {line}\n" for line in text.splitlines())
                 yield f"event: {kind}\n{data}\n".encode("utf-8", "replace")
@@ -279,8 +279,8 @@ class Dashboard:
     def _change(self, request: Request, path: str) -> Response:
         head, _, rest = path.partition("/")
         name, _, verb = rest.partition("/")
-        known = actions.PIPELINE_VERBS if head == "pipelines" else actions.VERBS
-        if head not in ("queues", "pipelines") or (verb not in known and path != "queues"):
+        verbs = actions.PIPELINE_VERBS if head == "pipelines" else actions.VERBS
+        if head not in ("queues", "pipelines") or (verb not in verbs and path != "queues"):
             raise NotFoundError("There is no such action.")
         form = _values(request.body.decode("utf-8", "replace"))
         token = form.pop("token", "")
@@ -292,18 +292,18 @@ class Dashboard:
         if head == "pipelines":
             return self._redrive_records(name, form.get("processor", ""))
         if verb == "redrive" and name in self._redrives:
-            answer = actions.Done("A redrive of this queue is still running.")
+            result = actions.Done("A redrive of this queue is still running.")
         elif rest:
-            answer = actions.VERBS[verb](self.mailboxes, self._box(name), form)
+            result = actions.VERBS[verb](self.mailboxes, self._box(name), form)
         else:
-            answer, name = actions.create(self.mailboxes, form), form.get("name", "").strip()
+            result, name = actions.create(self.mailboxes, form), form.get("name", "").strip()
         self.mailboxes.refresh()
-        if answer.rest is not None:
-            self._continue(name, answer.rest, REFRESH_SECONDS if answer.paced else 0)
-        if answer.dry:
-            return self._render("answer.html", text=answer.text)
-        page = ROOT + "/" if answer.gone else f"{ROOT}/queues/{quote(name)}"
-        return render.redirect(f"{page}?done={self._notice(answer.text)}")
+        if result.rest is not None:
+            self._continue(name, result.rest, REFRESH_SECONDS if result.paced else 0)
+        if result.dry:
+            return self._render("answer.html", text=result.text)
+        page = ROOT + "/" if result.gone else f"{ROOT}/queues/{quote(name)}"
+        return render.redirect(f"{page}?done={self._notice(result.text)}")
 
     def _redrive_records(self, name: str, processor: str) -> Response:
         found = self.pipelines.find(name)
@@ -314,11 +314,11 @@ class Dashboard:
         return render.redirect(f"{page}&done={self._notice(f'Redrove {count:,} records.')}")
 
     def _notice(self, text: str) -> str:
-        """What an action did, in the address of the next page: signed, so that it is ours."""
+        """Return a signed query parameter that shows a message on the next page."""
         return f"{self._sign(f'notice {text}')}{base64.urlsafe_b64encode(text.encode()).decode()}"
 
-    def _noticed(self, query: Mapping[str, str]) -> str:
-        """The notice in an address; empty if there is none, or it is not ours."""
+    def _notice_in(self, query: Mapping[str, str]) -> str:
+        """Return the message in a query; empty if there is none or its signature is wrong."""
         notice = query.get("done", "")
         try:
             text = base64.urlsafe_b64decode(notice[32:]).decode()

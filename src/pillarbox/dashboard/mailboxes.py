@@ -1,7 +1,7 @@
 """The mailboxes that a dashboard shows, by name, with bodies as bytes.
 
-`BrokerMailboxes` reads the store of a broker in the same process, `UrlMailboxes` opens URLs.
-Their methods may block, so call them outside the event loop.
+`BrokerMailboxes` reads the store of a broker in the same process; `UrlMailboxes` opens URLs. Their
+methods may block, so call them outside the event loop.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 HISTORY_ENTRIES_MAX = 20_000  # log entries searched for the history of a message
 FIND_MAX = 1_000_000  # messages of a queue that can be browsed
-HEAP_MAX = 5_000  # the same for scheduled and in-flight ones, which are heaps
-_SHOWN_AT_ONCE = 16
+HEAP_MAX = 5_000  # the same for scheduled and in-flight messages, which are in heaps
+_PACE = 16
 STATES: tuple[State, ...] = get_args(State)
 
 
@@ -48,7 +48,7 @@ class Totals(NamedTuple):
 
 
 class Until(NamedTuple):
-    """When a scheduled message is due, or the lease of one in flight ends, and who holds it."""
+    """When a scheduled message is due, or when a lease ends, and the consumer that holds it."""
 
     at: datetime
     holder: Consumer | None = None
@@ -70,17 +70,17 @@ class Found(NamedTuple):
 
 
 class Mailboxes(ABC):
-    """The mailboxes that a dashboard shows. By default, nothing is known but the mailboxes."""
+    """The mailboxes that a dashboard shows. The defaults are for a backend that only has those."""
 
     title: str
-    address: str  # the URL of the queues without a name, for an example of a command
-    history_file: str | None = None  # where the history of the queues survives a restart
+    address: str  # the URL of the queues without a name, for example commands
+    history_file: str | None = None  # where the history of the queues is saved
     admin: QueueAdmin | None = None  # None if queues can't be created and changed here
-    found_max = MESSAGES_MAX  # messages of each state among which one is looked for
+    found_max = MESSAGES_MAX  # messages of each state to search for an id
 
     @cached_property
     def secret(self) -> bytes:
-        """What forms and notices are signed with."""
+        """The key that signs forms and notices."""
         return secrets.token_bytes(32)
 
     @abstractmethod
@@ -88,17 +88,17 @@ class Mailboxes(ABC):
 
     @abstractmethod
     def open(self, name: str) -> Mailbox[bytes] | None:
-        """The mailbox with this name; None if there is none."""
+        """Return the mailbox with this name; None if there is none."""
 
     def peek(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
-        """Messages in queue order from `skip` on; empty beyond what can be browsed quickly."""
+        """Return messages in queue order from `skip` on; empty beyond the browsing limit."""
         box, most = self.open(name), min(skip + count, MESSAGES_MAX)
         if box is None:
             raise MailboxError(f"queue {name!r} was deleted")
         return box.peek(most, state=state)[skip:] if most > skip else ()
 
     def find(self, name: str, message_id: str) -> Found | None:
-        """A message by id; None if it is gone or too far back."""
+        """Find a message by id; return None if it is gone or too far back."""
         for state in STATES:
             for message in self.peek(name, state, self.found_max, 0):
                 if message.id == message_id:
@@ -106,34 +106,34 @@ class Mailboxes(ABC):
         return None
 
     def times(self, name: str, state: State, count: int, skip: int) -> dict[str, Until]:
-        """When messages are due, or their leases end, by message id; empty if that is unknown."""
+        """Return when messages are due or their leases end, by message id, if known."""
         return {}
 
     def consumers(self) -> Sequence[Consumer] | None:
-        """The clients that receive; None if the backend does not know them."""
+        """Return the clients that receive; None if the backend does not track them."""
         return None
 
     def held(self, names: Iterable[str]) -> Counter[Consumer]:
-        """How many messages of these queues each consumer holds."""
+        """Return how many messages of these queues each consumer holds."""
         return Counter()
 
     def is_paused(self, name: str) -> bool:
         return False
 
     def totals(self, name: str) -> Totals | None:
-        """None if the backend does not count."""
+        """Return the totals of a queue; None if the backend does not count."""
         return None
 
     def history(self, name: str, message_id: str) -> list[HistoryEntry]:
-        """What happened to a message so far, if that is recorded."""
+        """Return the history of a message, if it is recorded."""
         return []
 
     def brokers(self) -> list[SeenBroker] | None:
-        """The brokers that share the store; None if it is not shared."""
+        """Return the brokers that share the store; None if it is not shared."""
         return None
 
-    def refresh(self) -> None:  # noqa: B027 - most keep nothing
-        """Read anew what is known of the queues: something may have changed."""
+    def refresh(self) -> None:  # noqa: B027 - most cache nothing
+        """Invalidate cached descriptions of the queues."""
 
 
 class _BrowsableMailbox(LocalMailbox[bytes]):
@@ -141,12 +141,12 @@ class _BrowsableMailbox(LocalMailbox[bytes]):
 
     def peek_at(self, state: State, count: int, skip: int) -> list[Message[Any]]:
         reach = FIND_MAX if state == "ready" else HEAP_MAX
-        found = self._session.look(state, min(count, reach - skip), skip) if skip < reach else ()
-        some = paced(found, _SHOWN_AT_ONCE)  # the event loop needs the interpreter, too
-        return [self._verbs.seen(record, number, self) for record, number in some]
+        records = self._session.look(state, min(count, reach - skip), skip) if skip < reach else ()
+        # Release the interpreter now and then: the event loop needs it, too.
+        return [self._verbs.seen(record, number, self) for record, number in paced(records, _PACE)]
 
     def times_at(self, state: State, count: int, skip: int) -> dict[int, tuple[int, Any]]:
-        """When they are due, or their leases end, and their holders, by key."""
+        """Return when messages are due or their leases end, and their holders, by key."""
         queue, end = self._session.queue, min(skip + count, HEAP_MAX)
         with self._session.store.lock:
             if state == "scheduled":
@@ -156,16 +156,16 @@ class _BrowsableMailbox(LocalMailbox[bytes]):
             return {lease.record.key: (lease.deadline, lease.holder) for lease in leases}
 
     def held(self) -> Counter[Consumer]:
-        """How many messages each consumer holds, of the first that are in flight."""
+        """Return how many of the first messages in flight each consumer holds."""
         with self._session.store.lock:
             leases = list(islice(self._session.queue.leases, HEAP_MAX))
         return Counter(lease.holder for lease in leases if lease.holder is not None)
 
-    def found(self, key: int) -> Found | None:
-        known = self._session.find(key)
-        if known is None:
+    def find_key(self, key: int) -> Found | None:
+        found = self._session.find(key)
+        if found is None:
             return None
-        record, number, state = known
+        record, number, state = found
         return Found(self._verbs.seen(record, number, self), state)
 
 
@@ -195,7 +195,7 @@ class BrokerMailboxes(Mailboxes):
 
     def find(self, name: str, message_id: str) -> Found | None:
         key = self._store.key_of(message_id)
-        return None if key is None else self._mailbox(name).found(key)
+        return None if key is None else self._mailbox(name).find_key(key)
 
     def times(self, name: str, state: State, count: int, skip: int) -> dict[str, Until]:
         if state == "ready" or skip >= HEAP_MAX:
@@ -230,14 +230,14 @@ class BrokerMailboxes(Mailboxes):
         key = store.key_of(message_id)
         if not isinstance(store, DurableStore) or key is None:
             return []
-        known = store.sessions[name].find(key)
-        return [] if known is None else self._follow(store, key, index_of(known[0].body))
+        found = store.sessions[name].find(key)
+        return [] if found is None else self._follow(store, key, index_of(found[0].body))
 
     def _mailbox(self, name: str) -> _BrowsableMailbox:
         return _BrowsableMailbox(self._store.sessions[name], bytes)
 
     def _follow(self, store: DurableStore, key: int, start: int) -> list[HistoryEntry]:
-        """The log entries about a message: those that follow its body, and the newest."""
+        """Return the log entries about a message, among those after its body and the newest."""
         start, end = max(start, store.log.first_index), store.log.end_index
         near = min(start + HISTORY_ENTRIES_MAX // 2, end)
         far = max(near, end - HISTORY_ENTRIES_MAX // 2)
@@ -248,8 +248,8 @@ class BrokerMailboxes(Mailboxes):
 
 
 def _steps(store: DurableStore, key: int, start: int, end: int) -> list[HistoryEntry]:
-    found = (journal.decode(data) for each in store.log.frames(start, end) for data in each.records)
-    return [_step(entry, key) for entry in found if entry.key == key]
+    records = (data for frame in store.log.frames(start, end) for data in frame.records)
+    return [_step(entry, key) for entry in map(journal.decode, records) if entry.key == key]
 
 
 def _step(entry: journal.Entry, key: int) -> HistoryEntry:
@@ -267,7 +267,7 @@ def _step(entry: journal.Entry, key: int) -> HistoryEntry:
 
 
 class UrlMailboxes(Mailboxes):
-    """Mailboxes by their URLs: Redis, SQS, a store on disk, another broker."""
+    """Mailboxes by URL: on Redis, SQS, disk or another broker."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.title = self.address = ", ".join(map(without_password, urls))

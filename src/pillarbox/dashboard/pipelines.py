@@ -27,7 +27,7 @@ class Failures(NamedTuple):
 
     records: list[tuple[int, Failure]]
     total: int
-    can_redrive: bool  # here; typed logs need the code of the pipeline
+    can_redrive: bool  # False for typed logs, which need the code of the pipeline
 
 
 class Summary(NamedTuple):
@@ -61,20 +61,20 @@ class Summary(NamedTuple):
         return sum(processor.failed for processor in self.processors)
 
     def failures(self, processor_id: str) -> Failures:
-        """The last failed records of a processor; PipelineError if it is unknown."""
+        """Return the last failed records of a processor; raise PipelineError if it is unknown."""
         processor = graph_of(self.status).processor(processor_id)
         path = self._error_log(processor_id)
         end = TableLog(path).end_index if is_table(path) else 0
-        found = list(failures(path, max(0, end - _FAILED_MAX)))
+        records = list(failures(path, max(0, end - _FAILED_MAX)))
         logs = (location_of(self.status.logs[name]) for name in processor.input_names)
         typed = any(log is None or is_table(log) for log in logs)
-        return Failures(found[::-1], end, can_redrive=not typed)
+        return Failures(records[::-1], end, can_redrive=not typed)
 
     def redrive(self, processor_id: str) -> int:
         """Append the failed records of a processor to the logs that they came from."""
         if not self.failures(processor_id).can_redrive:
             raise PipelineError(
-                "the rows of a typed log are made by the pipeline's own code: use"
+                "redriving into a typed log needs the pipeline's code: use"
                 f" 'pillarbox pipeline errors MODULE:PIPELINE {processor_id} --redrive'"
             )
         return redrive(graph_of(self.status), processor_id, self._error_log(processor_id))
@@ -84,7 +84,7 @@ class Summary(NamedTuple):
 
 
 class Pipelines:
-    """Finds pipelines in folders."""
+    """Finds pipelines in directories."""
 
     def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
         self._folders = [Path(folder) for folder in folders]

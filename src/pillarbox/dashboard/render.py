@@ -1,4 +1,4 @@
-"""Renders templates, under a content security policy that allows our own files only.
+"""Renders templates, with a content security policy that allows only the dashboard's own files.
 
 Jinja escapes everything that comes from messages.
 """
@@ -39,20 +39,20 @@ _TYPES = {
 }
 NOTHING = "\u2013"  # an en dash where there is no number
 BODY_CHARS_MAX = 20_000
-_PARTS_AT_ONCE = 64
+_PACE = 64
 
 
 def page(template: str, status: int = 200, **values: Any) -> Response:
-    """A page, or a fragment of one, as a response."""
+    """Render a template as a response."""
     text = fragment(template, **values)
     headers = {**HEADERS, "Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"}
     return Response(status, text.encode("utf-8", "replace"), headers)
 
 
 def fragment(template: str, **values: Any) -> str:
-    """A template as text, made in parts: a broker's event loop needs the interpreter in between."""
+    """Render a template as text, in parts, to release the interpreter to the event loop."""
     parts = _templates().get_template(template).generate(**values)
-    return "".join(paced(parts, _PARTS_AT_ONCE))
+    return "".join(paced(parts, _PACE))
 
 
 def redirect(to: str) -> Response:
@@ -60,7 +60,7 @@ def redirect(to: str) -> Response:
 
 
 def picture(svg: str) -> Response:
-    """An SVG image, with a policy that allows inline styles and nothing else."""
+    """Return an SVG image as a response, with a policy that allows only inline styles."""
     policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
     headers = {**HEADERS, **policy, "Content-Type": _TYPES["svg"], "Cache-Control": "no-store"}
     return Response(200, svg.encode("utf-8", "replace"), headers)
@@ -68,10 +68,10 @@ def picture(svg: str) -> Response:
 
 @cache
 def asset(path: str) -> Response | None:
-    """A file of static/ as a compressed response; None for any other path."""
-    known = {"app.js", "app.css", "icon.svg", "vendor/htmx.min.js", "vendor/htmx-sse.min.js",
+    """Return a file of static/ as a compressed response; None for any other path."""
+    paths = {"app.js", "app.css", "icon.svg", "vendor/htmx.min.js", "vendor/htmx-sse.min.js",
              "vendor/uplot.min.js", "vendor/uplot.min.css"}  # fmt: skip
-    if path not in known:
+    if path not in paths:
         return None
     data = (files(__package__) / "static" / path).read_bytes()
     headers = {
@@ -107,7 +107,7 @@ def rate(value: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """An age for people."""
+    """Format an age."""
     if seconds is None:
         return NOTHING
     if seconds < 1:
@@ -119,7 +119,7 @@ def age(seconds: float | None) -> str:
 
 
 def before(seconds: float) -> str:
-    """How long ago an interval of a chart was, in the words of its axis."""
+    """Format how long ago an interval of a chart was, as on its axis."""
     for unit, size in (("h", 3_600), ("min", 60)):
         if seconds and seconds % size == 0:
             return f"{seconds / size:.0f} {unit}"
@@ -136,7 +136,7 @@ def second(time: datetime | None) -> Markup:
 
 
 def _stamp(time: datetime | None, form: str) -> Markup:
-    """A date and a time of day; a line breaks between them only."""
+    """Format a date and a time, with a line break allowed only between them."""
     if time is None:
         return Markup("")
     parts = f'<span class="time">%Y-%m-%d</span> <span class="time">{form}</span>'
@@ -152,7 +152,7 @@ def _text(data: bytes) -> str:
 
 
 def spark(values: Sequence[int], label: str, width: int = 96, height: int = 22) -> Markup:
-    """A sparkline. `label` must be trusted text."""
+    """Draw a sparkline. `label` must be trusted text."""
     if len(values) < 2:
         return Markup('<svg class="spark" viewBox="0 0 96 22" aria-hidden="true"></svg>')
     top = max(*values, 1)
@@ -168,7 +168,7 @@ def spark(values: Sequence[int], label: str, width: int = 96, height: int = 22) 
 
 
 def body_views(data: bytes) -> dict[str, str]:
-    """A body as JSON and text, where possible, and in hexadecimal."""
+    """Format a body as JSON and text, where possible, and in hexadecimal."""
     views = {}
     shown = data[:BODY_CHARS_MAX]
     try:

@@ -1,7 +1,7 @@
-"""The past of a queue in little space: 10 minutes, 2 hours and a day, in 120 to 144 intervals each.
+"""The history of a queue in ring buffers: 10 minutes, 2 hours and a day, 120 to 144 points each.
 
-A queue takes about 20 kB. Levels are the highest of an interval. What was sent and deleted between
-two samples is spread over the time between them, so that samples close together make no peak.
+A queue takes about 20 kB. A level is the highest of its interval. Messages sent and deleted between
+two samples are spread over the time between them, so that samples close together make no peak.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HistoryState = dict[str, tuple[int, bytes]]  # by span: the newest interval, and
 
 
 class Point(NamedTuple):
-    """One interval, which ended `before` seconds ago; None where nothing is known."""
+    """One interval, which ended `before` seconds ago; None where there are no samples."""
 
     before: float
     ready: float | None
@@ -33,7 +33,7 @@ class Point(NamedTuple):
 
 
 class Ring:
-    """The last intervals of one length."""
+    """A ring buffer of the last intervals of one length."""
 
     def __init__(self, step: int, count: int) -> None:
         self._step, self._count = step, count
@@ -44,13 +44,13 @@ class Ring:
         return self._last, self._values.tobytes()
 
     def restore(self, last: int, data: bytes, now: float) -> None:
-        """Continue from a saved state, unless it is of another size or from the future."""
+        """Continue from a saved state, unless it has another size or is from the future."""
         if last <= now // self._step and len(data) == len(self._values) * self._values.itemsize:
             self._last, self._values = last, array("d", data)
 
     def add_levels(self, at: float, levels: tuple[int, int, int]) -> None:
-        place = self._place(int(at // self._step))
-        for i, level in enumerate(levels, place):
+        offset = self._offset(int(at // self._step))
+        for i, level in enumerate(levels, offset):
             if isnan(self._values[i]) or level > self._values[i]:
                 self._values[i] = level
 
@@ -59,37 +59,38 @@ class Ring:
         for number in range(max(int(since // self._step), newest - self._count + 1), newest + 1):
             start = number * self._step
             seconds = min(at, start + self._step) - max(since, start)
-            place, share = self._place(number), seconds / (at - since)
-            self._values[place + _SENT] += sent * share
-            self._values[place + _DONE] += done * share
-            self._values[place + _SECONDS] += seconds
+            offset, share = self._offset(number), seconds / (at - since)
+            self._values[offset + _SENT] += sent * share
+            self._values[offset + _DONE] += done * share
+            self._values[offset + _SECONDS] += seconds
 
-    def _place(self, number: int) -> int:
+    def _offset(self, number: int) -> int:
+        """Return the offset of an interval in the buffer, and clear intervals up to it."""
         for new in range(max(self._last + 1, number - self._count + 1), number + 1):
-            place = new % self._count * _FIELDS
-            self._values[place : place + _FIELDS] = array(
+            offset = new % self._count * _FIELDS
+            self._values[offset : offset + _FIELDS] = array(
                 "d", [nan] * _LEVELS + [0.0] * (_FIELDS - _LEVELS)
             )
         self._last = max(self._last, number)
         return number % self._count * _FIELDS
 
     def points(self, count: int | None = None) -> list[Point]:
-        """The last intervals in order, without those before the first sample."""
-        found: list[Point] = []
+        """Return the last intervals in order, without those before the first sample."""
+        points: list[Point] = []
         count = min(count or self._count, self._last + 1)
         for number in range(self._last - count + 1, self._last + 1):
-            place = number % self._count * _FIELDS
-            ready, in_flight, scheduled, sent, done, seconds = self._values[place : place + _FIELDS]
-            if not found and isnan(ready):
+            at = number % self._count * _FIELDS
+            ready, in_flight, scheduled, sent, done, seconds = self._values[at : at + _FIELDS]
+            if not points and isnan(ready):
                 continue
             rates = (sent / seconds, done / seconds) if seconds >= 1 else (None, None)
             levels = (None if isnan(level) else level for level in (ready, in_flight, scheduled))
-            found.append(Point((self._last - number) * self._step, *levels, *rates))
-        return found
+            points.append(Point((self._last - number) * self._step, *levels, *rates))
+        return points
 
 
 class History:
-    """The rings of one queue."""
+    """The ring buffers of one queue."""
 
     def __init__(self, saved: HistoryState | None = None, now: float = 0.0) -> None:
         self._rings = {name: Ring(*size) for name, size in SPANS.items()}
@@ -99,7 +100,7 @@ class History:
                 self._rings[name].restore(*state, now)
 
     def state(self) -> HistoryState:
-        """What to save, to go on from it after a restart."""
+        """Return the state to save, for a restart."""
         return {name: ring.state() for name, ring in self._rings.items()}
 
     def add(self, at: float, stats: Stats, counts: tuple[int, int] | None) -> None:
@@ -119,10 +120,10 @@ class History:
         return self._rings[span].points()
 
     def rates(self) -> tuple[float | None, float | None]:
-        """Messages per second of late: sent, and deleted."""
+        """Return the recent rates of messages sent and deleted, per second."""
         recent = next(iter(self._rings.values())).points(2)
-        known = [point for point in recent if point.sent_per_second is not None]
-        if not known:
+        points = [point for point in recent if point.sent_per_second is not None]
+        if not points:
             return None, None
-        sent = sum(point.sent_per_second or 0 for point in known) / len(known)
-        return sent, sum(point.done_per_second or 0 for point in known) / len(known)
+        sent = sum(point.sent_per_second or 0 for point in points) / len(points)
+        return sent, sum(point.done_per_second or 0 for point in points) / len(points)

@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
     @property
     def is_late(self) -> bool:
-        """Whether a message has waited for long."""
+        """Whether a message has waited for more than five minutes."""
         age = self.stats.oldest_age_seconds
         return age is not None and age > OLD_SECONDS and not self.is_dead_queue
 
@@ -65,7 +65,7 @@ SORT_KEYS: dict[str, Callable[[Row], Any]] = {
     "in/s": lambda row: -(row.sent_per_second or 0),
     "out/s": lambda row: -(row.done_per_second or 0),
     "polling": lambda row: -(row.consumers or 0),
-    "": lambda row: (not row.dead and not row.is_late, row.is_dead_queue),  # trouble first
+    "": lambda row: (not row.dead and not row.is_late, row.is_dead_queue),  # problems first
 }
 
 
@@ -80,16 +80,16 @@ class Table(NamedTuple):
 
 
 class Samples:
-    """Takes samples and keeps what is worth keeping of them."""
+    """Takes samples, and keeps the newest of each queue and the histories of some."""
 
     def __init__(self, boxes: Mailboxes) -> None:
         self._boxes = boxes
         self._rows: dict[str, Row] = {}
         self._histories: dict[str, History] = {}
-        self._opened: dict[str, None] = {}  # recently opened queues, oldest first
+        self._recently_viewed: dict[str, None] = {}  # queues by name, oldest first
         self._lock = Lock()
         self._next = 0  # position among the queues without a history
-        self._started_at = time() - monotonic()  # so that intervals go on after a restart
+        self._started_at = time() - monotonic()  # so that intervals continue after a restart
         self._load()
 
     def take(self, only: Sequence[str] | None = None) -> None:
@@ -99,7 +99,7 @@ class Samples:
             for name in self._due(names) if only is None else only:
                 try:
                     self._take(name)
-                except MailboxError:  # not reachable now: leaves a gap in the chart
+                except MailboxError:  # can't be reached: leave a gap in the chart
                     continue
             for gone in (self._rows.keys() | self._histories.keys()) - set(names):
                 self._rows.pop(gone, None)
@@ -113,7 +113,11 @@ class Samples:
         row = Row(name, stats, dead.name if dead else None, self._boxes.is_paused(name))
         if totals is not None:
             row = row._replace(consumers=totals.consumers)
-        if name in self._histories or name in self._opened or len(self._rows) < HISTORIES_MAX:
+        if (
+            name in self._histories
+            or name in self._recently_viewed
+            or len(self._rows) < HISTORIES_MAX
+        ):
             history = self._histories.setdefault(name, History())
             history.add(self._now(), stats, None if totals is None else totals[:2])
             sent, done = history.rates()
@@ -121,20 +125,22 @@ class Samples:
         self._rows[name] = row
 
     def _due(self, names: Sequence[str]) -> list[str]:
-        """Queues with a history, new queues, and the next few of the others."""
-        known = [name for name in names if name in self._rows and name not in self._histories]
-        start = self._next if self._next < len(known) else 0
+        """Return queues with a history, new queues, and the next few of the others."""
+        without_history = [
+            name for name in names if name in self._rows and name not in self._histories
+        ]
+        start = self._next if self._next < len(without_history) else 0
         self._next = start + OTHERS_MAX
-        others = set(known) - set(known[start : self._next])
+        others = set(without_history) - set(without_history[start : self._next])
         return [name for name in names if name not in others]
 
     def keep_history(self, name: str) -> None:
         """Keep the history of a queue whose page was opened."""
-        self._opened.pop(name, None)
-        self._opened[name] = None
-        if len(self._opened) > HISTORIES_MAX:
-            oldest = next(iter(self._opened))
-            del self._opened[oldest]
+        self._recently_viewed.pop(name, None)
+        self._recently_viewed[name] = None
+        if len(self._recently_viewed) > HISTORIES_MAX:
+            oldest = next(iter(self._recently_viewed))
+            del self._recently_viewed[oldest]
             self._histories.pop(oldest, None)
 
     def points(self, name: str, span: str) -> list[Point]:
@@ -171,28 +177,28 @@ class Samples:
             self._histories[name] = History(state, self._now())
 
     def _now(self) -> float:
-        """The time of day when this process started, and the seconds since."""
+        """Return the wall-clock time at the start of this process plus the seconds since."""
         return self._started_at + monotonic()
 
     def row(self, name: str) -> Row | None:
         return self._rows.get(name)
 
     def sources(self, name: str) -> list[str]:
-        """The queues whose dead letters go to this one."""
+        """Return the queues whose dead letters go to this one."""
         return sorted(row.name for row in list(self._rows.values()) if row.dead_name == name)
 
     def table(self, search: str = "", sort: str = "") -> Table:
-        """Queues whose names contain `search`. Dead-letter queues are part of their queue."""
+        """Return the queues that match `search`. Dead-letter queues are part of their queue."""
         rows = list(self._rows.values())
         folded = {row.dead_name for row in rows}
-        found = [
+        matching = [
             row
             for row in rows
             if row.name not in folded and search in f"{row.name} {row.dead_name or ''}"
         ]
-        found.sort(key=lambda row: (SORT_KEYS[sort](row), row.name))
-        shown = [row._replace(spark=self._spark(row.name)) for row in found[:ROWS_MAX]]
-        return Table(shown, len(found), search, sort, _totals(rows, folded))
+        matching.sort(key=lambda row: (SORT_KEYS[sort](row), row.name))
+        shown = [row._replace(spark=self._spark(row.name)) for row in matching[:ROWS_MAX]]
+        return Table(shown, len(matching), search, sort, _totals(rows, folded))
 
     def _spark(self, name: str) -> tuple[int, ...]:
         points = self.points(name, SHORT_SPAN)[-_SPARK_POINTS:]
@@ -213,5 +219,5 @@ def _totals(rows: Sequence[Row], folded: set[str | None]) -> dict[str, float | N
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None

@@ -1,7 +1,7 @@
-"""The mailboxes of a store that several brokers serve, as the dashboard of each shows them.
+"""The mailboxes of a store that several brokers share, for the dashboard of each.
 
-What is looked at is in the store, so every broker shows the same. Messages have the ids that SQS
-clients know; an id can't be turned back into that of the store, so those that were shown are kept.
+Everything is read from the store, so every broker shows the same. Messages have the ids that SQS
+clients see. These can't be converted back to ids of the store, so a mapping of shown ids is kept.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 T = TypeVar("T")
 
-FOUND_MAX = 1_000  # messages of each state among which one is looked for
-NAMES_SECONDS = 5.0  # for how long what is known of queues is not read again
+FOUND_MAX = 1_000  # messages of each state to search for an id
+NAMES_SECONDS = 5.0  # how long descriptions of queues are cached
 IDS_MAX = 100_000
 
 
 class _SharedMessage(Message[T], Generic[T], frozen=True, eq=False, gc=False):
-    """A message with the id that SQS clients know."""
+    """A message with the id that SQS clients see."""
 
     @property
     def id(self) -> str:
@@ -44,7 +44,7 @@ class _SharedMessage(Message[T], Generic[T], frozen=True, eq=False, gc=False):
 
 
 class StoreMailbox(AbstractMailbox[bytes]):
-    """A queue of the store. Verbs run in the caller's thread, their I/O on the broker's loop."""
+    """A queue of the store. Methods run in the caller's thread, their I/O on the broker's loop."""
 
     _kind = _SharedMessage
 
@@ -79,8 +79,8 @@ class StoreMailbox(AbstractMailbox[bytes]):
 
     def times(self, state: State, count: int) -> dict[str, int]:
         verb: Any = self._verbs
-        found: dict[str, int] = self._run(verb.times(state, count))
-        return {self.boxes.shown_id(each): at for each, at in found.items()}
+        times: dict[str, int] = self._run(verb.times(state, count))
+        return {self.boxes.shown_id(each): at for each, at in times.items()}
 
 
 class StoreMailboxes(Mailboxes):
@@ -94,15 +94,15 @@ class StoreMailboxes(Mailboxes):
         self.admin = QueueAdmin(broker)
         self._described: dict[str, QueueDescription] = {}
         self._described_at = -NAMES_SECONDS
-        self._refreshed = 0  # how often
-        self._ids: dict[str, str] = {}  # of the store, by those that were shown
+        self._refreshed = 0  # the number of refreshes
+        self._ids: dict[str, str] = {}  # ids of the store, by shown id
 
     @property
     def secret(self) -> bytes:
         return self.queues.secret
 
     def ask(self, request: Any) -> Any:
-        """Make one request of a verb."""
+        """Make one request to the store, on the broker's event loop."""
         store, loop = self.queues.store, self._broker.loop
         return asyncio.run_coroutine_threadsafe(store.do(request), loop).result()
 
@@ -114,7 +114,7 @@ class StoreMailboxes(Mailboxes):
         return shown
 
     def store_ids(self, box: StoreMailbox, shown: Iterable[str]) -> list[str]:
-        """The ids in the store of messages that were shown, perhaps by another broker."""
+        """Return the store's ids of messages that this or another broker has shown."""
         wanted = list(shown)
         if any(each not in self._ids for each in wanted):
             for state in STATES:
@@ -126,9 +126,9 @@ class StoreMailboxes(Mailboxes):
         if monotonic() - self._described_at >= NAMES_SECONDS:
             queues, loop = self.queues, self._broker.loop
             described = queues.of_all(lambda name: queues.do(queues.store.describe(name)))
-            asked = self._refreshed
+            refreshed = self._refreshed
             self._described = dict(asyncio.run_coroutine_threadsafe(described, loop).result())
-            if asked == self._refreshed:  # else it may be older than what made it old
+            if refreshed == self._refreshed:  # else it may be older than the last refresh
                 self._described_at = monotonic()
         return list(self._described)
 
@@ -137,7 +137,7 @@ class StoreMailboxes(Mailboxes):
         self._described_at = -NAMES_SECONDS
 
     def open(self, name: str) -> StoreMailbox | None:
-        """A page is shown of what holds now; for samples what was read lately will do."""
+        """Open a mailbox; describe the queue anew unless it was described recently."""
         described = self._described.get(name)
         if described is None or monotonic() - self._described_at >= NAMES_SECONDS:
             described = run_sync(self.ask, self.queues.store.describe(name))
@@ -148,8 +148,8 @@ class StoreMailboxes(Mailboxes):
 
     def times(self, name: str, state: State, count: int, skip: int) -> dict[str, Until]:
         box = self.open(name) if state != "ready" else None
-        found = box.times(state, min(skip + count, MESSAGES_MAX)) if box is not None else {}
-        return {each: Until(as_datetime(at)) for each, at in found.items()}
+        times = box.times(state, min(skip + count, MESSAGES_MAX)) if box is not None else {}
+        return {each: Until(as_datetime(at)) for each, at in times.items()}
 
     def is_paused(self, name: str) -> bool:
         described = self._described.get(name)

@@ -1,4 +1,4 @@
-"""The clients that receive from a broker's queues: what they do, their rates and failures."""
+"""The clients that receive from a broker's queues: their activity, rates and failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pillarbox.broker.consumers import Consumer
 from pillarbox.dashboard.mailboxes import Mailboxes
 
-LIVE_SECONDS = 60.0  # a client that asked for messages this recently is alive
+LIVE_SECONDS = 60.0  # a client that polled this recently is alive
 ACTIVE_SECONDS = 5.0
 ROWS_MAX = 50
 _RATE_SECONDS = 10.0  # rates are taken over one to two of these
@@ -28,7 +28,7 @@ class WorkerRow(NamedTuple):
 
 
 class _Mark(NamedTuple):
-    """What a consumer had done at some time."""
+    """The counters of a consumer at some time."""
 
     at: float
     done: int
@@ -44,7 +44,7 @@ class Workers:
 
     @property
     def known(self) -> bool:
-        """Whether the backend knows its consumers at all."""
+        """Whether the backend tracks its consumers."""
         return self._boxes.consumers() is not None
 
     def take(self, now: float | None = None) -> None:
@@ -58,7 +58,7 @@ class Workers:
         self._marks = marks
 
     def rows(self, queue: str | None = None, now: float | None = None) -> list[WorkerRow]:
-        """The live consumers of one queue, or of all; those that fail come first."""
+        """Return the live consumers of one queue or of all, failing ones first."""
         now = monotonic() if now is None else now
         wanted = [c for c in self._boxes.consumers() or () if queue in (None, c.queue)]
         held = self._boxes.held({consumer.queue for consumer in wanted})
@@ -78,7 +78,7 @@ class Workers:
 
 
 def name_of(client: str) -> str:
-    """Host and process of our own clients; of others the product, such as Boto3/1.40."""
+    """Return host and process of Pillarbox clients; of others the product (Boto3/1.40)."""
     if client.startswith("pillarbox "):
         return client.removeprefix("pillarbox ")
     return client.partition(" ")[0] or "unnamed client"

@@ -36,10 +36,10 @@ def running_broker(
     shared_store: SharedStore | None = None,
     **settings: Any,
 ) -> Iterator[RunningBroker]:
-    """Run a broker within the block; yields its URL.
+    """Run a broker within the block; yield its URL.
 
-    Settings are those of `Config` and override `config`. Without `data` nothing is written to disk.
-    With `shared_store`, the queues are in that store.
+    Settings are those of `Config` and override `config`. Without `data`, nothing is written to
+    disk. With `shared_store`, the queues are in that store.
 
     Examples:
         >>> from urllib.request import urlopen
@@ -67,7 +67,7 @@ def running_broker(
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve())
-        except BaseException as error:  # noqa: BLE001 - it belongs to the test
+        except BaseException as error:  # noqa: BLE001 - raised in the test's thread
             started.append(error)
             ready.set()
 

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it, and then wakes whoever waited for that."""
+"""A clock that stands still until a test advances it, which wakes waiting threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _START = 1_800_000_000 * SECOND_NS  # 2027-01-15T08:00:00Z
 
 
 class FakeClock:
-    """Time as an argument.
+    """A clock that only `advance` moves.
 
     Examples:
         >>> from pillarbox import InMemoryMailbox
@@ -34,13 +34,13 @@ class FakeClock:
         self._alarms: list[tuple[int, Callable[[], object]]] = []
 
     def now(self) -> int:
-        """Nanoseconds since the epoch."""
+        """Return the nanoseconds since the epoch."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock, and wake everyone who waits for a time up to then."""
+        """Advance the clock, and wake all waits that end by then."""
         if not seconds >= 0:
-            raise ValueError(f"time never goes back: advance by {seconds!r} seconds is refused")
+            raise ValueError(f"a clock never goes back: can't advance by {seconds!r} seconds")
         with self._lock:
             self._now += round(seconds * SECOND_NS)
             due = [alarm for alarm in self._alarms if alarm[0] <= self._now]
@@ -55,7 +55,7 @@ class FakeClock:
             return len(self._alarms)
 
     def wait(self, gate: threading.Lock, until: int) -> None:
-        """Block until `gate` is released or the test has moved the clock to `until`."""
+        """Block until `gate` is released or the test has advanced the clock to `until`."""
         cancel = self._at(until, lambda: open_gate(gate))
         gate.acquire()
         cancel()
@@ -63,7 +63,7 @@ class FakeClock:
     def call_at(
         self, until: int, callback: Callable[[], object], loop: asyncio.AbstractEventLoop
     ) -> Callable[[], object]:
-        """Have `loop` call back once the test has moved the clock to `until`."""
+        """Let `loop` call back once the test has advanced the clock to `until`."""
         return self._at(until, lambda: loop.call_soon_threadsafe(callback))
 
     def _at(self, until: int, wake: Callable[[], object]) -> Callable[[], None]:

@@ -1,9 +1,9 @@
-"""A simulated disk for the log: it forgets, tears, refuses and fails as real disks do.
+"""A simulated disk for the log: it loses and tears writes, fills up and fails as real disks do.
 
-Nothing is durable before a sync. `crash` builds the disk that a power loss could leave: any
-subset of unsynced writes (each whole, cut or torn by sectors), size changes, and directory
-changes, in any combination. A failed sync leaves its writes in doubt for good, as a page
-cache does. Implements `pillarbox.log.Disk`; a choice of outcomes comes from `choose`.
+Nothing is durable before a sync. `crash` returns a disk as a power loss could leave it: with any
+subset of unsynced writes (each complete, cut off or torn by sectors), size changes, and directory
+changes. After a failed sync, its writes may be lost forever, as with a page cache. Implements
+`pillarbox.log.Disk`; `choose` selects the outcomes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _one_step(
+def _atomic(
     operation: Callable[Concatenate[SimDisk, P], R],
 ) -> Callable[Concatenate[SimDisk, P], R]:
     @wraps(operation)
@@ -63,25 +63,25 @@ class SimDisk:
         self._handles: dict[int, tuple[Inode, str]] = {}
         self._words: dict[str, list[bytes]] = {}
         self._next_handle = 3
-        self._lock = threading.Lock()  # an operation is one step, also for background threads
+        self._lock = threading.Lock()  # makes operations atomic for background threads, too
 
-    # -- what tests do to it ---------------------------------------------------------------
+    # -- for tests -------------------------------------------------------------------------
 
     @classmethod
     def of_files(cls, files: dict[str, bytes]) -> SimDisk:
-        """A disk with these files, all durable."""
+        """Return a disk with these files, all durable."""
         disk = cls()
         for path, content in files.items():
             directory, name = _split(path)
             inode = Inode(bytearray(content), content)
-            for each in _way_to(directory):
+            for each in _with_parents(directory):
                 disk._directories.setdefault(each, SimDirectory())
-            place = disk._directories[directory]
-            place.entries[name] = place.durable[name] = inode
+            parent = disk._directories[directory]
+            parent.entries[name] = parent.durable[name] = inode
         return disk
 
     def files(self) -> dict[str, bytes]:
-        """Every file as programs see it now: what is left after `kill -9`."""
+        """Return every file as programs see it now, which `kill -9` would leave."""
         return {
             f"{path}/{name}": bytes(inode.data)
             for path, directory in self._directories.items()
@@ -89,7 +89,7 @@ class SimDisk:
         }
 
     def kill(self) -> SimDisk:
-        """The disk after the process died and the machine did not."""
+        """Return the disk after the process was killed, without a power loss."""
         with self._lock:
             files = self.files()
             words = {path: versions[-1:] for path, versions in self._words.items()}
@@ -97,15 +97,15 @@ class SimDisk:
         disk._words = words
         return disk
 
-    @_one_step
+    @_atomic
     def crash_files(self, choose: Choose) -> dict[str, bytes]:
-        """What a power loss now could leave, by `choose`."""
+        """Return the files that a power loss now could leave, selected by `choose`."""
         contents: dict[int, bytes] = {}
         files: dict[str, bytes] = {}
         directories = self._directories.items()
         lost = {path for path, each in directories if not each.on_disk and not choose(2)}
         for path, directory in directories:
-            if lost.intersection(_way_to(path)):
+            if lost.intersection(_with_parents(path)):
                 continue
             entries = dict(directory.durable)
             for change in directory.changes:
@@ -118,10 +118,10 @@ class SimDisk:
         return files
 
     def crash(self, choose: Choose) -> SimDisk:
-        """The disk after a power loss now, by `choose`."""
+        """Return the disk after a power loss now, with outcomes selected by `choose`."""
         disk = SimDisk.of_files(self.crash_files(choose))
         for path in self._directories:
-            if all(self._directories[each].on_disk for each in _way_to(path)):
+            if all(self._directories[each].on_disk for each in _with_parents(path)):
                 disk._directories.setdefault(path, SimDirectory())
         for path, versions in self._words.items():
             survivor = choose(len(versions) + 1)
@@ -130,16 +130,16 @@ class SimDisk:
         return disk
 
     def used_bytes(self) -> int:
-        directories = list(self._directories.values())  # copies: other threads are at work, too
+        directories = list(self._directories.values())  # a copy: other threads may change it
         inodes = {id(i): i for d in directories for i in list(d.entries.values())}
         return sum(len(inode.data) for inode in inodes.values())
 
     # -- files -------------------------------------------------------------------------------
 
-    @_one_step
+    @_atomic
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         self._begin("open", path)
-        directory, name = self._place(path)
+        directory, name = self._locate(path)
         inode = directory.entries.get(name)
         if inode is None:
             if not create:
@@ -151,7 +151,7 @@ class SimDisk:
         self._handles[handle] = (inode, path)
         return handle
 
-    @_one_step
+    @_atomic
     def close(self, handle: int) -> None:
         inode, _ = self._handles.pop(handle)
         inode.locks.pop(handle, None)
@@ -159,14 +159,14 @@ class SimDisk:
     def pread(self, handle: int, size: int, offset: int, *, wait: bool = True) -> bytes:
         return bytes(self._handles[handle][0].data[offset : offset + size])
 
-    @_one_step
+    @_atomic
     def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int:
         inode, path = self._handles[handle]
         self._begin("pwrite", path)
         content = b"".join(parts)
         if self.short_write is not None:
             content = content[: self.short_write(len(content))]
-        content = content[: self._room_for(inode, offset, len(content))]
+        content = content[: self._writable(inode, offset, len(content))]
         if len(inode.data) < offset + len(content):
             inode.data.extend(bytes(offset + len(content) - len(inode.data)))
         inode.data[offset : offset + len(content)] = content
@@ -174,7 +174,7 @@ class SimDisk:
         self._end("pwrite")
         return len(content)
 
-    @_one_step
+    @_atomic
     def fdatasync(self, handle: int) -> None:
         inode, path = self._handles[handle]
         try:
@@ -196,17 +196,17 @@ class SimDisk:
             inode.changes.clear()
         self._end("fdatasync")
 
-    @_one_step
+    @_atomic
     def allocate(self, handle: int, offset: int, size: int) -> None:
         inode, path = self._handles[handle]
         self._begin("allocate", path)
-        if self._room_for(inode, offset, size) < size:
+        if self._writable(inode, offset, size) < size:
             raise OSError(errno.ENOSPC, "no space left on device", path)
         inode.data.extend(bytes(max(0, offset + size - len(inode.data))))
         inode.changes.append((ALLOCATE, offset + size, b""))
         self._end("allocate")
 
-    @_one_step
+    @_atomic
     def truncate(self, handle: int, size: int) -> None:
         inode, path = self._handles[handle]
         self._begin("truncate", path)
@@ -230,11 +230,11 @@ class SimDisk:
 
     # -- directories -------------------------------------------------------------------------
 
-    @_one_step
+    @_atomic
     def rename(self, old: str, new: str) -> None:
         self._begin("rename", old)
-        source, name = self._place(old)
-        target, new_name = self._place(new)
+        source, name = self._locate(old)
+        target, new_name = self._locate(new)
         if name not in source.entries:
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
         inode = source.entries.pop(name)
@@ -246,11 +246,11 @@ class SimDisk:
             target.changes.append(("set", new_name, "", inode))
         self._end("rename")
 
-    @_one_step
+    @_atomic
     def link(self, old: str, new: str) -> None:
         self._begin("link", new)
-        source, name = self._place(old)
-        target, new_name = self._place(new)
+        source, name = self._locate(old)
+        target, new_name = self._locate(new)
         inode = source.entries[name]
         if new_name in target.entries:
             raise FileExistsError(errno.EEXIST, "file exists", new)
@@ -258,29 +258,29 @@ class SimDisk:
         target.changes.append(("set", new_name, "", inode))
         self._end("link")
 
-    @_one_step
+    @_atomic
     def unlink(self, path: str) -> None:
         self._begin("unlink", path)
-        directory, name = self._place(path)
+        directory, name = self._locate(path)
         if name not in directory.entries:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         directory.changes.append(("del", name, "", directory.entries.pop(name)))
         self._end("unlink")
 
-    @_one_step
+    @_atomic
     def make_directory(self, path: str) -> None:
         self._begin("make_directory", path)
-        for each in _way_to(path):
+        for each in _with_parents(path):
             self._directories.setdefault(each, SimDirectory(on_disk=False))
         self._end("make_directory")
 
-    @_one_step
+    @_atomic
     def names(self, path: str) -> list[str]:
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         return sorted(self._directories[path].entries)
 
-    @_one_step
+    @_atomic
     def sync_directory(self, path: str) -> None:
         self._begin("sync_directory", path)
         if not self.sync_lies:
@@ -303,7 +303,7 @@ class SimDisk:
             self._words[path] = [bytes(16)]
         return SimWord(self._words[path])
 
-    # -- inside ------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------
 
     def _begin(self, operation: str, path: str) -> None:
         if self.before is not None:
@@ -317,21 +317,21 @@ class SimDisk:
 
     @contextmanager
     def _unlocked(self) -> Iterator[None]:
-        """What a test does before or after an operation may wait for another thread's."""
+        """Release the lock: the hooks of a test may wait for another thread's operation."""
         self._lock.release()
         try:
             yield
         finally:
             self._lock.acquire()
 
-    def _place(self, path: str) -> tuple[SimDirectory, str]:
+    def _locate(self, path: str) -> tuple[SimDirectory, str]:
         directory, name = _split(path)
         if directory not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", directory)
         return self._directories[directory], name
 
-    def _room_for(self, inode: Inode, offset: int, size: int) -> int:
-        """How much of a write at `offset` the disk has room for; raises if none at all."""
+    def _writable(self, inode: Inode, offset: int, size: int) -> int:
+        """Return how much of a write at `offset` fits on the disk; raise if nothing does."""
         if self.capacity_bytes is None:
             return size
         fits = self.capacity_bytes - self.used_bytes() + len(inode.data) - offset
@@ -341,7 +341,7 @@ class SimDisk:
 
 
 class SimWord:
-    """Shared memory: a process sees the last value, a crash leaves any recent one."""
+    """Shared memory: a process sees the last value, a crash leaves any of the recent ones."""
 
     def __init__(self, versions: list[bytes]) -> None:
         self._versions = versions
@@ -362,6 +362,6 @@ def _split(path: str) -> tuple[str, str]:
     return directory, name
 
 
-def _way_to(path: str) -> list[str]:
-    """The directory and those above it, from the top down."""
-    return [*(_way_to(_split(path)[0]) if "/" in path[1:] else ()), path]
+def _with_parents(path: str) -> list[str]:
+    """Return a directory and its parents, from the top down."""
+    return [*(_with_parents(_split(path)[0]) if "/" in path[1:] else ()), path]

@@ -1,4 +1,4 @@
-"""The files and directories of a simulated disk, and what a power loss leaves of them."""
+"""The files and directories of a simulated disk, and their state after a power loss."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 SECTOR_BYTES = 512
 
-#: Picks one of n outcomes, 0 <= outcome < n; `random.Random(seed).randrange` is one.
+#: Selects one of n outcomes, 0 <= outcome < n, such as `random.Random(seed).randrange`.
 Choose = Callable[[int], int]
 
 WRITE, TRUNCATE, ALLOCATE = "write", "truncate", "allocate"
@@ -15,7 +15,7 @@ WRITE, TRUNCATE, ALLOCATE = "write", "truncate", "allocate"
 
 @dataclass(slots=True, eq=False)
 class Inode:
-    """A file: what programs see, what is on disk, and the changes between the two."""
+    """A file: the content that programs see, the durable content, and the changes in between."""
 
     data: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
@@ -33,14 +33,14 @@ class SimDirectory:
 
 
 def apply_change(data: bytearray, change: tuple[str, int, bytes]) -> None:
-    kind, place, content = change
-    size = place + len(content)
+    kind, offset, content = change
+    size = offset + len(content)
     if kind == TRUNCATE:
         del data[size:]
     if len(data) < size:
         data.extend(bytes(size - len(data)))
     if kind == WRITE:
-        data[place:size] = content
+        data[offset:size] = content
 
 
 def apply_entry(entries: dict[str, Inode], change: tuple[str, str, str, Inode]) -> None:
@@ -52,7 +52,7 @@ def apply_entry(entries: dict[str, Inode], change: tuple[str, str, str, Inode]) 
 
 
 def survivor(inode: Inode, choose: Choose) -> bytes:
-    """The content of a file after a crash: what is durable and some of what is not."""
+    """Return the content of a file after a crash: the durable part and some of the rest."""
     if not inode.changes and not inode.doubtful:
         return inode.durable
     data = bytearray(inode.durable)
@@ -63,8 +63,8 @@ def survivor(inode: Inode, choose: Choose) -> bytes:
 
 
 def _torn(change: tuple[str, int, bytes], choose: Choose) -> Iterable[tuple[str, int, bytes]]:
-    """None, all or part of one change: cut at a byte, or any subset of its sectors."""
-    kind, place, content = change
+    """Return none, all or a part of one change: cut at a byte, or a subset of its sectors."""
+    kind, offset, content = change
     if kind != WRITE or len(content) < 2:
         return [change] if choose(2) else []
     outcome = choose(6)
@@ -74,24 +74,24 @@ def _torn(change: tuple[str, int, bytes], choose: Choose) -> Iterable[tuple[str,
         return [change]
     if outcome == 2:
         cut = 1 + choose(len(content) - 1)
-        return [(kind, place, content[:cut])]
+        return [(kind, offset, content[:cut])]
     if outcome == 3:
         cut = 1 + choose(len(content) - 1)
-        return [(kind, place + cut, content[cut:])]
+        return [(kind, offset + cut, content[cut:])]
     if outcome == 4:
-        # Through the header of the frame only, where a torn write does the most harm.
+        # Only the header of a frame, where a torn write is most harmful.
         cut = min(64, len(content) - 1)
-        return [(kind, place, content[:cut])]
+        return [(kind, offset, content[:cut])]
     return _some_sectors(change, choose)
 
 
 def _some_sectors(
     change: tuple[str, int, bytes], choose: Choose
 ) -> Iterable[tuple[str, int, bytes]]:
-    kind, place, content = change
+    kind, offset, content = change
     position = 0
     while position < len(content):
-        length = min(SECTOR_BYTES - (place + position) % SECTOR_BYTES, len(content) - position)
+        length = min(SECTOR_BYTES - (offset + position) % SECTOR_BYTES, len(content) - position)
         if choose(2):
-            yield kind, place + position, content[position : position + length]
+            yield kind, offset + position, content[position : position + length]
         position += length

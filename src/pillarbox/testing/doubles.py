@@ -1,6 +1,6 @@
-"""Mailboxes for tests: one that drops, one that remembers, one that fails on demand.
+"""Mailboxes for tests: one that drops messages, one that records them, one that fails on demand.
 
-They are in-memory mailboxes with one thing changed, so what they do is what mailboxes do.
+Each is an in-memory mailbox with one change, so they otherwise behave like any mailbox.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class FakeMailbox(InMemoryMailbox[T], Generic[T]):
     """
 
     _broken: str | None = None
-    _kind: Any = Message  # each of its verbs asks the mailbox, which may be broken
+    _kind: Any = Message  # its methods call the mailbox, which may be broken
 
     def expire(self, message: Message[T]) -> None:
         """Expire the lease of this message: its handle is stale, and the message is ready again."""
@@ -135,6 +135,6 @@ _VERBS = frozenset(
         *("send", "send_many", "receive", "purge", "approximate_count", "stats"),
         *("acknowledge_many", "nack_many", "extend_visibility_many", "release_many"),
         *("peek", "delete", "redrive"),
-        *("_acknowledge", "_run"),  # what its messages call
+        *("_acknowledge", "_run"),  # called by messages
     }
 )

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of programs that use mailboxes; pytest finds them by itself."""
+"""pytest fixtures for programs that use mailboxes. pytest loads this plugin automatically."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pillarbox.testing.clock import FakeClock
 
 @pytest.fixture
 def fake_clock() -> FakeClock:
-    """A clock that stands still until the test moves it."""
+    """Return a clock that stands still until the test advances it."""
     return FakeClock()
 
 
@@ -22,12 +22,12 @@ def fake_clock() -> FakeClock:
 def make_mailbox(fake_clock: FakeClock) -> Iterator[Callable[..., InMemoryMailbox[Any]]]:
     """make_mailbox(name, body_type, ...): mailboxes of one store, on the fake clock."""
     store = Store(fake_clock)
-    made: list[InMemoryMailbox[Any]] = []
+    mailboxes: list[InMemoryMailbox[Any]] = []
 
     def make(name: str = "mailbox", body_type: Any = Any, **options: Any) -> InMemoryMailbox[Any]:
-        made.append(InMemoryMailbox(name, body_type, store=store, **options))
-        return made[-1]
+        mailboxes.append(InMemoryMailbox(name, body_type, store=store, **options))
+        return mailboxes[-1]
 
     yield make
-    for mailbox in made:
+    for mailbox in mailboxes:
         mailbox.close()

@@ -1,7 +1,7 @@
 """Real PostgreSQL servers for tests, on loopback, with new clusters in temporary directories.
 
-PostgreSQL refuses to run as root, so root starts it as another user. A server stops with the test
-program at the latest. The cluster of the system is never touched.
+PostgreSQL refuses to run as root, so root starts it as another user. Servers are stopped when the
+test program ends. The clusters of the system are never touched.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ import psycopg
 from pillarbox.testing.redis import directory, free_ports, until, until_exit
 
 START_SECONDS_MAX = 60
-_HOMES = "/usr/lib/postgresql"  # where Debian has the programs, by version
+_HOMES = "/usr/lib/postgresql"  # Debian's directory of the programs, by version
 _USERS = ("postgres", "nobody")
-# Nothing is lost by a crash of the server's process; what a loss of power takes, no test misses.
+# A crash of the server's process loses nothing, and tests do not simulate power loss.
 UNSAFE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 @functools.cache
 def programs() -> Path:
-    """The directory with `initdb` and `postgres`."""
-    found = shutil.which("initdb")
-    if found is not None:
-        return Path(found).resolve().parent
+    """Return the directory with `initdb` and `postgres`."""
+    initdb = shutil.which("initdb")
+    if initdb is not None:
+        return Path(initdb).resolve().parent
     homes = sorted(Path(_HOMES).glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     if not homes:
         raise FileNotFoundError("PostgreSQL is not installed; try: apt-get install postgresql")
@@ -41,7 +41,7 @@ def programs() -> Path:
 
 
 def _user() -> pwd.struct_passwd | None:
-    """Who runs the servers; None: we do."""
+    """Return the user to run servers as; None for the current user."""
     if os.geteuid() != 0:
         return None
     for name in _USERS:
@@ -51,7 +51,7 @@ def _user() -> pwd.struct_passwd | None:
 
 
 class PostgresServer:
-    """One server; `kill` it, `start` it again, ask it something."""
+    """One server that a test can start, kill, restart and query."""
 
     def __init__(self, directory: str, settings: dict[str, str] | None = None) -> None:
         self.port = free_ports(1)[0]
@@ -61,23 +61,23 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        """Its database for tests, to which the name of a queue may be added."""
+        """The URL of the database for tests, to which the name of a queue may be added."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     @property
     def pid(self) -> int:
-        """Of its first process, whose children do the work."""
-        assert self._process is not None, "it does not run"
+        """The id of the postmaster process."""
+        assert self._process is not None, "the server is not running"
         return self._process.pid
 
     def create(self) -> None:
-        """Make a new cluster."""
+        """Create a new database cluster."""
         self._make_directory()
         options = "--auth=trust", "--no-sync", "--encoding=UTF8"
         self.run("initdb", "-D", str(self.data), "-U", "postgres", *options)
 
     def copy(self, primary: PostgresServer, name: str) -> None:
-        """Make a standby of another server, known to it by this name."""
+        """Create a standby of another server, with this application name."""
         self._make_directory()
         source = f"host=127.0.0.1 port={primary.port} user=postgres application_name={name}"
         self.run("pg_basebackup", "-D", str(self.data), "-d", source, "-R", "-X", "stream")
@@ -89,7 +89,7 @@ class PostgresServer:
             os.chown(self.data, user.pw_uid, user.pw_gid)
 
     def run(self, program: str, *arguments: str) -> None:
-        """Run one of the programs to its end."""
+        """Run one of PostgreSQL's programs and wait for it."""
         subprocess.run(
             [programs() / program, *arguments],
             check=True,
@@ -120,7 +120,7 @@ class PostgresServer:
             until(self.answers, f"PostgreSQL answers on port {self.port}", START_SECONDS_MAX)
 
     def kill(self) -> None:
-        """SIGKILL to all of its processes: no farewell to anyone."""
+        """Kill all processes of the server with SIGKILL: no connection is closed cleanly."""
         if self._process is not None:
             for process in (self._process.pid, *_children(self._process.pid)):
                 with suppress(ProcessLookupError):
@@ -131,7 +131,7 @@ class PostgresServer:
                 (self.data / "postmaster.pid").unlink()
 
     def stop(self) -> None:
-        """An immediate shutdown, as before a crash."""
+        """Shut down immediately (SIGQUIT), which requires crash recovery."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait()
@@ -150,14 +150,14 @@ class PostgresServer:
             return cursor.fetchall() if cursor.description else []
 
     def database(self) -> str:
-        """The URL of a new and empty database."""
+        """Create an empty database and return its URL."""
         name = f"test_{secrets.token_hex(6)}"
         self.ask(f"CREATE DATABASE {name}")
         return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
 
 
 def _children(parent: int) -> list[int]:
-    """The processes of a server beside its first; each leads a session of its own."""
+    """Return the child processes of the postmaster, each of which leads its own session."""
     try:
         text = Path(f"/proc/{parent}/task/{parent}/children").read_text()
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def _as_user() -> dict[str, Any]:
 
 
 def new_server(settings: dict[str, str] | None = None) -> PostgresServer:
-    """A server that runs, until this process ends."""
+    """Start a server that runs until this process ends."""
     server = PostgresServer(until_exit.enter_context(directory()), settings)
     until_exit.callback(server.kill)
     server.create()
@@ -184,11 +184,11 @@ def new_server(settings: dict[str, str] | None = None) -> PostgresServer:
 
 @functools.cache
 def shared_server() -> PostgresServer:
-    """A server for everyone in this process, which does not sync its disk."""
+    """Return a server shared by this process, which does not sync to disk."""
     return new_server(UNSAFE)
 
 
 @functools.cache
 def safe_server() -> PostgresServer:
-    """A server for everyone in this process, with the durability that PostgreSQL has by default."""
+    """Return a server shared by this process, with PostgreSQL's default durability."""
     return new_server()

@@ -1,7 +1,7 @@
 """Real Redis servers for tests: one, a cluster, or a master with sentinels, on loopback.
 
-Every server is a process of its own on a free port, with its files in a temporary directory,
-and ends with the test program at the latest. What is asked of them goes over our own link.
+Every server is a process on a free port, with its files in a temporary directory, and is stopped
+when the test program ends. Commands go through Pillarbox's own connection.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ START_SECONDS_MAX = 30
 INSTALL_SECONDS_MAX = 300
 NODE_TIMEOUT_MS = 1_000
 _SLOTS = 16_384
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 _RETRY_SECONDS = 0.5
 
 
 @functools.cache
 def program() -> str:
-    """The server's program; installed if it is missing and we may."""
-    found = shutil.which("redis-server")
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+    """Return the path of `redis-server`; install it if it is missing and this is root."""
+    path = shutil.which("redis-server")
+    if path is None and os.geteuid() == 0 and shutil.which("apt-get"):
         command = ["apt-get", "install", "--yes", "--quiet", "redis-server"]
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         with suppress(subprocess.TimeoutExpired):
@@ -49,19 +49,19 @@ def program() -> str:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-        found = shutil.which("redis-server")
-    if found is None:
+        path = shutil.which("redis-server")
+    if path is None:
         raise FileNotFoundError("redis-server is not installed; try: apt-get install redis-server")
-    return found
+    return path
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = START_SECONDS_MAX) -> None:
-    """Return once this holds."""
+    """Wait until the condition is true; raise TimeoutError if that takes too long."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {seconds:g} seconds: {what}")
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def free_ports(count: int) -> list[int]:
@@ -74,7 +74,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class RedisServer:
-    """One server; `kill` it, `start` it again, ask it something."""
+    """One server that a test can start, kill, restart and query."""
 
     def __init__(self, directory: str, port: int, *arguments: str, sentinel: bool = False) -> None:
         self.port = port
@@ -104,7 +104,7 @@ class RedisServer:
         until(self.answers, f"redis-server answers on port {self.port}")
 
     def kill(self) -> None:
-        """SIGKILL: no farewell to anyone."""
+        """Kill the server with SIGKILL, so that no connection is closed cleanly."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -112,7 +112,7 @@ class RedisServer:
         self._connection.close()
 
     def freeze(self) -> None:
-        """It stops, and keeps its connections."""
+        """Suspend the process (SIGSTOP); its connections stay open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -134,14 +134,14 @@ class RedisServer:
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
     def blocked(self) -> list[int]:
-        """The ids of the clients that are parked."""
+        """Return the ids of the clients that wait in a blocking command."""
         clients = self.ask("CLIENT", "LIST").decode().splitlines()
         fields = (dict(each.partition("=")[::2] for each in line.split(" ")) for line in clients)
         return [int(each["id"]) for each in fields if "b" in each["flags"]]
 
 
 class RedisCluster:
-    """Masters with a replica each."""
+    """A cluster of masters with a replica each."""
 
     def __init__(self, directory: str, masters: int = 3, replicas: int = 1) -> None:
         count = masters * (1 + replicas)
@@ -172,8 +172,8 @@ class RedisCluster:
         for node in others:
             first.ask("CLUSTER", "MEET", "127.0.0.1", node.port, self._buses[node.port])
         until(
-            lambda: all(_known(node) == len(self.nodes) for node in self.nodes),
-            "the nodes of the cluster know one another",
+            lambda: all(_known_nodes(node) == len(self.nodes) for node in self.nodes),
+            "the nodes of the cluster know each other",
         )
         masters, replicas = self.nodes[: self._masters], self.nodes[self._masters :]
         for i, node in enumerate(masters):
@@ -185,26 +185,26 @@ class RedisCluster:
         self.wait_until_whole()
 
     def wait_until_whole(self) -> None:
-        """Every node is there, every slot is served, every replica is in step."""
-        until(lambda: all(map(self._is_whole, self.nodes)), "the cluster is whole")
+        """Wait until every node is up, every slot is served and every replica is in sync."""
+        until(lambda: all(map(self._is_whole, self.nodes)), "the cluster is complete")
 
     def _is_whole(self, node: RedisServer) -> bool:
         try:
             state = node.ask("CLUSTER", "INFO").decode()
             role = node.info("replication")
-            shown = node.ask("CLUSTER", "NODES").decode()
+            nodes = node.ask("CLUSTER", "NODES").decode()
         except MailboxError:
             return False
-        in_step = role["role"] == "slave" and role["master_link_status"] == "up"
+        in_sync = role["role"] == "slave" and role["master_link_status"] == "up"
         has_replica = role["role"] == "master" and int(role["connected_slaves"]) > 0
-        return "cluster_state:ok" in state and (in_step or has_replica) and "fail" not in shown
+        return "cluster_state:ok" in state and (in_sync or has_replica) and "fail" not in nodes
 
     def master_of(self, slot: int) -> RedisServer:
-        """The node that serves a slot, by the word of one that runs."""
+        """Return the node that serves a slot, as reported by a running node."""
         return next(node for first, last, node in self._slots() if first <= slot <= last)
 
     def masters(self) -> list[RedisServer]:
-        """The nodes that serve slots."""
+        """Return the nodes that serve slots."""
         return list({node.port: node for _, _, node in self._slots()}.values())
 
     def _slots(self) -> list[tuple[int, int, RedisServer]]:
@@ -224,7 +224,7 @@ class RedisCluster:
             node.kill()
 
 
-def _known(node: RedisServer) -> int:
+def _known_nodes(node: RedisServer) -> int:
     return sum(b"handshake" not in line for line in node.ask("CLUSTER", "NODES").splitlines())
 
 
@@ -238,7 +238,7 @@ def _replicate(node: RedisServer, master: bytes) -> bool:
 
 @contextmanager
 def directory() -> Iterator[str]:
-    """A directory for the files of servers, which a server of another user may enter."""
+    """Yield a temporary directory for servers, which other users may enter."""
     path = tempfile.mkdtemp(prefix="pillarbox-servers-")
     os.chmod(path, 0o755)
     try:
@@ -253,7 +253,7 @@ atexit.register(until_exit.close)
 
 @functools.cache
 def shared_server() -> RedisServer:
-    """A server for everyone in this process, until it ends."""
+    """Return a server shared by this process until it ends."""
     server = RedisServer(until_exit.enter_context(directory()), free_ports(1)[0])
     until_exit.callback(server.kill)
     server.start()
@@ -262,7 +262,7 @@ def shared_server() -> RedisServer:
 
 @functools.cache
 def shared_cluster() -> RedisCluster:
-    """A cluster of three masters and three replicas, likewise."""
+    """Return a cluster of three masters and three replicas, shared by this process."""
     cluster = RedisCluster(until_exit.enter_context(directory()))
     until_exit.callback(cluster.kill)
     cluster.start()

@@ -23,7 +23,7 @@ class BrokerBackend(MemoryBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        url = self._life.enter_context(running_broker(clock=self.clock, **self._storage()))
+        url = self._resources.enter_context(running_broker(clock=self.clock, **self._storage()))
         self.store = url.broker.store
         self._where = {"url": str(url)}
 
@@ -39,7 +39,7 @@ class DurableBrokerBackend(BrokerBackend):
 
     def _storage(self) -> dict[str, Any]:
         path = tempfile.mkdtemp(prefix="pillarbox-", dir=_QUICK if _QUICK.exists() else None)
-        self._life.callback(shutil.rmtree, path)
+        self._resources.callback(shutil.rmtree, path)
         return {"data": path, "durability": "os"}
 
 

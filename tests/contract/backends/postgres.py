@@ -64,7 +64,7 @@ class PostgresBackend(MailboxClassBackend):
     def call_noisy(self, held_min: int, share: int) -> None:
         """Another rule for which tenants are noisy, and a short look, until the case is over."""
         self._noisy(held_min, share, 0)
-        self._life.callback(self._noisy, 30, 10, 100)
+        self._resources.callback(self._noisy, 30, 10, 100)
 
     def _noisy(self, held_min: int, share: int, more: int) -> None:
         rule = f"held >= {held_min} AND held * {share} > coalesce(in_flight, 0)"

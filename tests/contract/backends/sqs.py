@@ -13,7 +13,7 @@ from pillarbox.clock import Clock
 from pillarbox.core.sqs_limits import DELAY_SECONDS_MAX, WAIT_SECONDS_MAX
 from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.sqs import AsyncSQSMailbox, SQSMailbox
-from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
+from pillarbox.testing.contract.as_sync import EventLoopThread, SyncMailbox
 from pillarbox.testing.contract.backend import Bounds, Capability, MailboxClassBackend
 
 _LOOK_SECONDS = 0.005  # between two looks at how many are parked
@@ -132,4 +132,4 @@ def hold_client(server: Server, loop: EventLoopThread) -> Mailbox[Any]:
     """A mailbox that keeps the client of `AsyncSQSBackend` open from case to case."""
     mailbox: AsyncSQSMailbox[Any] = AsyncSQSMailbox("held", create=True, endpoint=server.endpoint)
     loop.call(mailbox.open())
-    return SyncFace(mailbox, loop)
+    return SyncMailbox(mailbox, loop)

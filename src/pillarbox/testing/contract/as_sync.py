@@ -1,6 +1,6 @@
-"""An `AsyncMailbox` with the face of a `Mailbox`, so that one suite tests both kinds.
+"""Adapts an `AsyncMailbox` to the interface of a `Mailbox`, so that one suite tests both kinds.
 
-Each verb runs as a task of an event loop in a thread of its own; the caller blocks for it.
+Each method runs as a task of an event loop in a dedicated thread; the caller blocks until it ends.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class EventLoopThread:
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run this on the loop; its answer, or its error."""
+        """Run a coroutine on the loop; return its result or raise its error."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        """Cancel what still runs and end the thread."""
+        """Cancel running tasks and end the thread."""
         self.call(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_CLOSE_SECONDS_MAX)
@@ -46,10 +46,10 @@ async def _cancel_others() -> None:
 
 
 def _verb(name: str) -> Callable[..., Any]:
-    """A verb that blocks for what the one behind it awaits."""
+    """Return a blocking version of an async method."""
 
-    def verb(self: SyncMessage | SyncFace, /, *arguments: Any, **options: Any) -> Any:
-        answer = self._call(getattr(self._behind, name)(*arguments, **options))
+    def verb(self: SyncMessage | SyncMailbox, /, *arguments: Any, **options: Any) -> Any:
+        answer = self._call(getattr(self._wrapped, name)(*arguments, **options))
         if name in ("receive", "peek"):
             return [SyncMessage(message, self._call) for message in answer]
         return answer
@@ -58,35 +58,35 @@ def _verb(name: str) -> Callable[..., Any]:
 
 
 def _verb_of_messages(name: str) -> Callable[..., Any]:
-    """The same for one whose first argument is messages."""
+    """Return a blocking version of an async method whose first argument is messages."""
 
-    def verb(self: SyncFace, messages: Iterable[Any], *arguments: Any, **options: Any) -> Any:
-        given = (m._behind if isinstance(m, SyncMessage) else m for m in messages)
-        return self._call(getattr(self._behind, name)(given, *arguments, **options))
+    def verb(self: SyncMailbox, messages: Iterable[Any], *arguments: Any, **options: Any) -> Any:
+        given = (m._wrapped if isinstance(m, SyncMessage) else m for m in messages)
+        return self._call(getattr(self._wrapped, name)(given, *arguments, **options))
 
     return verb
 
 
 class SyncMessage:
-    """An `AsyncMessage` whose verbs block. What it says is what the message behind it says."""
+    """An `AsyncMessage` with blocking methods, and otherwise the same attributes."""
 
-    __slots__ = ("_behind", "_call")
+    __slots__ = ("_call", "_wrapped")
 
-    _behind: AsyncMessage[Any]
+    _wrapped: AsyncMessage[Any]
     _call: Callable[..., Any]
 
     def __init__(self, message: AsyncMessage[Any], call: Callable[..., Any]) -> None:
-        object.__setattr__(self, "_behind", message)
+        object.__setattr__(self, "_wrapped", message)
         object.__setattr__(self, "_call", call)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._behind, name)
+        return getattr(self._wrapped, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        setattr(self._behind, name, value)  # which refuses, as any message must
+        setattr(self._wrapped, name, value)  # which raises, because messages are immutable
 
     def __repr__(self) -> str:
-        return repr(self._behind)
+        return repr(self._wrapped)
 
     acknowledge = _verb("acknowledge")
     nack = _verb("nack")
@@ -96,30 +96,30 @@ class SyncMessage:
     reply = _verb("reply")
 
 
-class SyncFace:
-    """An `AsyncMailbox` whose verbs block."""
+class SyncMailbox:
+    """An `AsyncMailbox` with blocking methods."""
 
     def __init__(self, mailbox: AsyncMailbox[Any], loop: EventLoopThread) -> None:
-        self._behind = mailbox
+        self._wrapped = mailbox
         self._loop = loop
         self._call = loop.call
         loop.call(mailbox.__aenter__())
 
     @property
     def name(self) -> str:
-        return self._behind.name
+        return self._wrapped.name
 
     @property
     def closed(self) -> bool:
-        return self._behind.closed
+        return self._wrapped.closed
 
     @property
-    def dead_letters(self) -> SyncFace | None:
-        dead = self._behind.dead_letters
-        return None if dead is None else SyncFace(dead, self._loop)
+    def dead_letters(self) -> SyncMailbox | None:
+        dead = self._wrapped.dead_letters
+        return None if dead is None else SyncMailbox(dead, self._loop)
 
     def messages(self, **options: Any) -> Iterator[Any]:
-        messages: Any = self._behind.messages(**options)
+        messages: Any = self._wrapped.messages(**options)
 
         async def following() -> AsyncMessage[Any] | None:
             return await anext(messages, None)
@@ -149,4 +149,4 @@ class SyncFace:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._call(self._behind.close())
+        self._call(self._wrapped.close())

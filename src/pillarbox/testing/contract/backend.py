@@ -1,7 +1,7 @@
-"""What a backend supplies to the contract suite, and how it declares what it can't do.
+"""The interface of a backend for the contract suite, with the capabilities that it lacks.
 
-A case never touches a clock or a server: it opens mailboxes, lets time pass and waits for
-parked receives through its `Backend`.
+A test never accesses a clock or a server: it opens mailboxes, advances time and waits for parked
+receives through its `Backend`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct
 from pillarbox.core import limits
 from pillarbox.mailbox.abstract import AbstractAsyncMailbox
 from pillarbox.mailbox.protocol import Mailbox
-from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
+from pillarbox.testing.contract.as_sync import EventLoopThread, SyncMailbox
 
 F = TypeVar("F", bound=Callable[..., object])
 _numbers = count(1)
@@ -69,7 +69,7 @@ class Bounds(Struct, frozen=True):
     visibility_seconds_max: int = limits.VISIBILITY_SECONDS_MAX
     wait_seconds_max: int = limits.WAIT_SECONDS_MAX
     attributes_max: int = limits.ATTRIBUTES_MAX
-    attribute_bytes: int = 0  # what an attribute takes beside its name and its value
+    attribute_bytes: int = 0  # the overhead of an attribute besides its name and value
 
 
 class Backend(ABC):
@@ -78,9 +78,9 @@ class Backend(ABC):
     name: ClassVar[str]
     cannot: Mapping[Capability, str] = {}  # each with the reason
     bounds = Bounds()
-    patience_seconds: float = 10  # a call that takes longer hangs
-    look_seconds: float = 0  # how long to wait for a message that is known to be there
-    crowd_messages: int = 500  # what each of the threads of a concurrency case sends
+    patience_seconds: float = 10  # a call that takes longer is considered hung
+    look_seconds: float = 0  # how long to wait for a message that must be there
+    crowd_messages: int = 500  # messages that each thread of a concurrency test sends
 
     @abstractmethod
     def open(
@@ -105,18 +105,18 @@ class Backend(ABC):
 
     @abstractmethod
     def wait_until_parked(self, mailbox: Mailbox[Any], count: int = 1) -> None:
-        """Return when this many receives are waiting on the queue, as far as can be known."""
+        """Return when this many receives are waiting on the queue, as far as is detectable."""
 
     @abstractmethod
     def close(self) -> None:
         """Release all resources after a test."""
 
     def can(self, capability: Capability) -> bool:
-        """False for a capability in `cannot`."""
+        """Return False for a capability in `cannot`."""
         return capability not in self.cannot
 
     def refusal(self, capability: Capability) -> str:
-        """The reason for skipping a test that needs a capability in `cannot`."""
+        """Return the reason for skipping a test that needs a capability in `cannot`."""
         return f"declared: {self.name} can't {capability.value}: {self.cannot[capability]}"
 
 
@@ -127,13 +127,13 @@ class MailboxClassBackend(Backend):
     suffix = ""  # of the names of new queues
 
     def __init__(self, loop: EventLoopThread | None = None, **where: Any) -> None:
-        """`where` are the options that say where the queues are."""
+        """Pass `where`, the options for the location of the queues, to every mailbox."""
         self._where = where
         self._opened: list[Mailbox[Any]] = []
-        self._life = ExitStack()  # what ends with the case, the last first
+        self._resources = ExitStack()  # closed at the end of the test
         if loop is None and issubclass(self.mailbox_class, AbstractAsyncMailbox):
             loop = EventLoopThread()
-            self._life.callback(loop.close)
+            self._resources.callback(loop.close)
         self.loop = loop
 
     def open(
@@ -148,16 +148,16 @@ class MailboxClassBackend(Backend):
     def close(self) -> None:
         for mailbox in self._opened:
             mailbox.close()
-        self._life.close()
+        self._resources.close()
 
     def _open(self, name: str, body_type: Any, **options: Any) -> Mailbox[Any]:
-        mailbox = self._face(self.mailbox_class(name, body_type, **options, **self._where))
+        mailbox = self._as_sync(self.mailbox_class(name, body_type, **options, **self._where))
         self._opened.append(mailbox)
         return mailbox
 
-    def _face(self, mailbox: Any) -> Mailbox[Any]:
-        face: Mailbox[Any] = mailbox if self.loop is None else SyncFace(mailbox, self.loop)
-        return face
+    def _as_sync(self, mailbox: Any) -> Mailbox[Any]:
+        adapted: Mailbox[Any] = mailbox if self.loop is None else SyncMailbox(mailbox, self.loop)
+        return adapted
 
 
 def needs(*capabilities: Capability) -> Callable[[F], F]:
@@ -171,6 +171,6 @@ def needs(*capabilities: Capability) -> Callable[[F], F]:
 
 
 def needed_by(function: object) -> tuple[Capability, ...]:
-    """What a case was marked with."""
+    """Return the capabilities that a test was marked with."""
     marked: tuple[Capability, ...] = getattr(function, "needs", ())
     return marked

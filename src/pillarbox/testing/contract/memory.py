@@ -1,4 +1,4 @@
-"""The contract's backends in memory, on a clock that only the suite moves."""
+"""The in-memory backends of the contract suite, on a fake clock."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from pillarbox.testing.contract.backend import MailboxClassBackend
 
 
 class WatchedClock(FakeClock):
-    """A fake clock that tells when somebody begins to wait, so that nobody need poll for it."""
+    """A fake clock that notifies when a wait starts, so that tests need not poll."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._someone_waits = threading.Condition()
+        self._wait_started = threading.Condition()
 
     def wait(self, gate: threading.Lock, until: int) -> None:
-        self._tell()
+        self._notify()
         super().wait(gate, until)
 
     def call_at(
         self, until: int, callback: Callable[[], object], loop: asyncio.AbstractEventLoop
     ) -> Callable[[], object]:
-        self._tell()
+        self._notify()
         return super().call_at(until, callback, loop)
 
     def wait_until(self, condition: Callable[[], bool], patience_seconds: float) -> bool:
-        """Block until this holds; it is looked at whenever someone begins to wait."""
-        with self._someone_waits:
-            return self._someone_waits.wait_for(condition, patience_seconds)
+        """Block until the condition is true; it is checked whenever a wait starts."""
+        with self._wait_started:
+            return self._wait_started.wait_for(condition, patience_seconds)
 
-    def _tell(self) -> None:
-        with self._someone_waits:
-            self._someone_waits.notify_all()
+    def _notify(self) -> None:
+        with self._wait_started:
+            self._wait_started.notify_all()
 
 
 class MemoryBackend(MailboxClassBackend):
-    """`InMemoryMailbox`: it can do everything."""
+    """`InMemoryMailbox`, which has every capability."""
 
     name = "memory"
     mailbox_class: Any = InMemoryMailbox
@@ -62,12 +62,12 @@ class MemoryBackend(MailboxClassBackend):
         assert parked, f"{len(waiters)} of {count} receives are parked on {mailbox.name!r}"
 
     def close(self) -> None:
-        self.clock.advance(2 * WAIT_SECONDS_MAX)  # nobody stays parked
+        self.clock.advance(2 * WAIT_SECONDS_MAX)  # end all parked receives
         super().close()
 
 
 class AsyncMemoryBackend(MemoryBackend):
-    """`AsyncInMemoryMailbox`, driven from threads through an event loop of its own."""
+    """`AsyncInMemoryMailbox`, called from threads through a dedicated event loop."""
 
     name = "async memory"
     mailbox_class = AsyncInMemoryMailbox

@@ -1,4 +1,4 @@
-"""All cases in one class."""
+"""All tests of the contract in one class."""
 
 from pillarbox.testing.contract.cases.batches import Batches
 from pillarbox.testing.contract.cases.bodies import Bodies
@@ -52,4 +52,4 @@ class MailboxContract(
     Refusals,
     Closing,
 ):
-    """Rows R1-R24, R38-R40 and R151, as tests: subclass it and write `make_backend`."""
+    """Tests of rows R1-R24, R38-R40 and R151: subclass it and define `make_backend`."""

@@ -1,4 +1,4 @@
-"""R11: a batch is one step: all of it or none, and an answer for each in order."""
+"""R11: a batch is one step: all or nothing, with a result for each message in order."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class Batches(Case):
         box = self.open_with("a", "b", "c")
         messages = self.take(box, 3)
         box.nack_many(reversed(messages))
-        named = "cba" if self.can(Capability.TAIL) else "abc"  # else they take their old places
+        named = "cba" if self.can(Capability.TAIL) else "abc"  # else they keep their positions
         self.same_items(self.bodies(box, 3), list(named))
 
     def test_R11_nack_many_with_a_time_gives_them_back_after_it(self) -> None:

@@ -1,4 +1,4 @@
-"""R38: what is sent is what is received, whatever its type."""
+"""R38: a received body equals the body that was sent, for every type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all cases have at hand: a fresh backend, and verbs that say what a case expects."""
+"""The base class of all tests: a new backend for each, and helpers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pillarbox.testing.contract.backend import Backend, Capability, needed_by
 
 R = TypeVar("R")
 
-_BATCH = 10  # what every backend can receive at a time
+_BATCH = 10  # the largest batch that every backend accepts
 _LOOKS_MAX = 50
 
 
 class Call(Generic[R]):
-    """A call that may block, made in a thread of its own."""
+    """A call that may block, made in a separate thread."""
 
     def __init__(self, work: Callable[[], R], patience_seconds: float) -> None:
         self._future: Future[R] = Future()
@@ -30,7 +30,7 @@ class Call(Generic[R]):
     def _run(self, work: Callable[[], R]) -> None:
         try:
             self._future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - the caller of `result` sees it
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
             self._future.set_exception(error)
 
     @property
@@ -42,22 +42,22 @@ class Call(Generic[R]):
         return self._future.done()
 
     def result(self) -> R:
-        """What the call answered; it fails if the call hangs."""
+        """Return the result of the call; fail if the call hangs."""
         try:
             return self._future.result(self._patience_seconds)
         except TimeoutError:
-            if self._future.done():  # the call's own error
+            if self._future.done():  # a TimeoutError of the call itself
                 raise
             pytest.fail(f"still blocked after {self._patience_seconds:g} seconds")
 
 
 class Case:
-    """One backend for each test, and short words for what tests do with it."""
+    """One backend for each test, and helpers for tests."""
 
     backend: Backend
 
     def make_backend(self) -> Backend:
-        """The backend under test; a subclass of the suite supplies it."""
+        """Return the backend to test; subclasses of the suite define it."""
         raise NotImplementedError(f"{type(self).__name__} must define make_backend()")
 
     @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ class Case:
             self.backend.close()
 
     def require(self, *capabilities: Capability) -> None:
-        """End the case, and report why, if the backend declared that it can't do this."""
+        """Skip the test, with the reason, if the backend lacks a capability."""
         for capability in capabilities:
             if not self.backend.can(capability):
                 pytest.skip(self.backend.refusal(capability))
@@ -82,7 +82,7 @@ class Case:
         return self.backend.open(body_type, **options)
 
     def open_with(self, *bodies: str) -> Mailbox[Any]:
-        """A mailbox that these messages were sent to."""
+        """Open a mailbox and send these messages to it."""
         box = self.open()
         if len(bodies) == 1:
             box.send(bodies[0])
@@ -98,7 +98,7 @@ class Case:
         sent: str | None = None,
         **options: Any,
     ) -> tuple[Mailbox[Any], Mailbox[Any]]:
-        """A mailbox with a dead-letter policy, and its dead letters; one message may be `sent`."""
+        """Open a mailbox with a dead-letter policy, and send `sent` to it, if given."""
         box = self.open(body_type, dead_letters=DeadLetterPolicy(max_deliveries), **options)
         assert box.dead_letters is not None
         if sent is not None:
@@ -109,7 +109,7 @@ class Case:
         self.backend.pass_time(seconds)
 
     def take(self, box: Mailbox[Any], count: int, **options: Any) -> list[Message[Any]]:
-        """Receive messages that must be there, in as few steps as the backend allows."""
+        """Receive messages that must be there, in as few receives as possible."""
         options.setdefault("wait_time_seconds", self.backend.look_seconds)
         taken: list[Message[Any]] = []
         for _ in range(_LOOKS_MAX):
@@ -124,44 +124,44 @@ class Case:
         return message
 
     def bodies(self, box: Mailbox[Any], count: int, **options: Any) -> list[Any]:
-        """The bodies of the next messages."""
+        """Return the bodies of the next messages."""
         return [message.body for message in self.take(box, count, **options)]
 
     def nothing(self, box: Mailbox[Any]) -> None:
-        """Nothing can be received now."""
+        """Assert that no message can be received now."""
         assert [message.body for message in box.receive(max_messages=_BATCH)] == []
 
     def empty(self, box: Mailbox[Any]) -> None:
-        """Nothing is left, in whatever state."""
+        """Assert that no message is left, in any state."""
         self.nothing(box)
         self.counts(box, 0)
 
     def counts(self, box: Mailbox[Any], expected: int) -> None:
-        """Ready + scheduled + in flight, where the backend counts exactly."""
+        """Assert the number of messages (ready + scheduled + in flight), if it is exact."""
         if self.can(Capability.EXACT_COUNT):
             assert box.approximate_count() == expected
 
     def same_items(self, found: Sequence[Any], expected: Sequence[Any]) -> None:
-        """Equal, and in the same order where the backend keeps it."""
+        """Assert that the items are equal, in the same order if the backend keeps it."""
         if self.can(Capability.FIFO_ORDER):
             assert list(found) == list(expected)
         else:
             assert sorted(found) == sorted(expected)
 
     def call(self, work: Callable[[], R]) -> Call[R]:
-        """Let a thread do this."""
+        """Call a function in a thread."""
         return Call(work, self.backend.patience_seconds)
 
     def park(
         self, box: Mailbox[Any], *, wait_time_seconds: float = 20, **options: Any
     ) -> Call[Sequence[Message[Any]]]:
-        """Start a receive that waits; see `parked` for when it does."""
+        """Start a waiting receive in a thread; `parked` returns once it waits."""
         return self.call(lambda: box.receive(wait_time_seconds=wait_time_seconds, **options))
 
     def parked(
         self, box: Mailbox[Any], count: int = 1, **options: Any
     ) -> list[Call[Sequence[Message[Any]]]]:
-        """Receives that wait already, in the order in which they came."""
+        """Start receives and return them once they wait, in the order of their arrival."""
         calls = []
         for number in range(1, count + 1):
             calls.append(self.park(box, **options))
@@ -169,7 +169,7 @@ class Case:
         return calls
 
     def die(self, box: Mailbox[Any], deliveries: int = 1) -> str:
-        """Fail the first message until its deliveries are used up; its id."""
+        """Fail the first message until its deliveries are used up; return its id."""
         failed = ""
         for _ in range(deliveries):
             message = self.one(box)
@@ -179,6 +179,6 @@ class Case:
         return failed
 
     def let_die(self, box: Mailbox[Any]) -> None:
-        """Where dead letters move when they would be delivered again: try to."""
+        """Receive once if the backend moves dead letters only at their next delivery."""
         if not self.can(Capability.DEAD_AT_ONCE):
             self.nothing(box)

@@ -1,4 +1,4 @@
-"""R24: a closed mailbox wakes who waits and takes nothing more; its messages stay."""
+"""R24: closing a mailbox wakes waiting receives and refuses new messages; its messages stay."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Closing(Case):
 
     def test_R24_a_receive_that_begins_while_the_mailbox_closes_is_not_left_waiting(self) -> None:
         usual = sys.getswitchinterval()
-        sys.setswitchinterval(1e-6)  # threads interrupt one another as often as they can
+        sys.setswitchinterval(1e-6)  # switch threads as often as possible
         try:
             for number in range(self.backend.crowd_messages):
                 self.close_and_receive_at_once(pause=number % 50)
@@ -116,12 +116,12 @@ class Closing(Case):
 
         call = self.call(receive)
         begun.wait()
-        for _ in range(pause * 10):  # so that the close meets every moment of the receive
+        for _ in range(pause * 10):  # so that the close happens at every point of the receive
             pass
         box.close()
         try:
             assert call.result() == []
-        except MailboxClosedError:  # the close came first
+        except MailboxClosedError:  # the mailbox was closed first
             assert box.closed
 
     def test_R24_what_is_in_a_closed_mailbox_stays_in_its_queue(self) -> None:

@@ -1,4 +1,4 @@
-"""R3, R4: purge, and what a mailbox says it holds."""
+"""R3, R4: purge, and the counts of a mailbox."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ THREADS = 4
 
 class Crowds(Case):
     def together(self, work: Callable[[int], R], threads: int = THREADS) -> list[R]:
-        """Let several threads do this at the same time; what each of them answered."""
+        """Call a function in several threads at the same time; return their results."""
         gate = Barrier(threads)
 
         def run(number: int) -> R:
@@ -30,7 +30,7 @@ class Crowds(Case):
         return [call.result() for call in calls]
 
     def drain(self, box: Mailbox[Any], total: int, seen: list[str], size: int = 1) -> None:
-        """Receive and acknowledge until all consumers together have seen them all."""
+        """Receive and acknowledge until all messages have been received by some consumer."""
         until = monotonic() + self.backend.patience_seconds
         while len(seen) < total and monotonic() < until:
             messages = box.receive(max_messages=size)
@@ -102,7 +102,7 @@ class Crowds(Case):
         self.empty(box)
 
     def take_all(self, box: Mailbox[Any], total: int) -> list[str]:
-        """The ids of this many messages."""
+        """Receive this many messages and return their ids."""
         ids: list[str] = []
         empty_handed = 0
         while len(ids) < total and empty_handed < 50:

@@ -1,4 +1,4 @@
-"""R39: a message that fails too often moves to the dead letters, and says why."""
+"""R39: a message that fails too often moves to the dead-letter queue, with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R9, R37: the shape of a mailbox, and a declaration that can be trusted."""
+"""R9, R37: the protocol of a mailbox, and the declared capabilities of a backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deduplication: a message that is sent twice within five minutes is one message."""
+"""Deduplication: a message that is sent twice within five minutes is stored once."""
 
 from __future__ import annotations
 

@@ -9,23 +9,23 @@ from pillarbox.mailbox.protocol import DeadLetterPolicy, Mailbox
 from pillarbox.testing.contract.backend import Capability, needs
 from pillarbox.testing.contract.cases.case import Case
 
-_MUCH = 30  # what a tenant holds that is noisy, unless that is little of what is in flight
+_MUCH = 30  # in-flight messages of a noisy tenant, unless they are a small share of all
 
 
 class Fairness(Case):
     def flooded(self, **options: Any) -> Mailbox[Any]:
-        """A fair queue in which a tenant has sent twice of what makes it noisy."""
+        """Open a fair queue; one tenant sends twice as many messages as make it noisy."""
         box = self.open(fair=True, **options)
         box.send_many([f"f{n:02}" for n in range(2 * _MUCH)], group="flood")
         return box
 
     def noisy(self, **options: Any) -> tuple[Mailbox[Any], list[Message[Any]]]:
-        """The same when the tenant holds that much, and what it holds."""
+        """Open the same queue with a noisy tenant; return it and the messages held."""
         box = self.flooded(**options)
         return box, self.take(box, _MUCH)
 
     def goes_first(self, box: Mailbox[Any], *, other: bool) -> None:
-        """Whether the message of another tenant goes before what the flood sent earlier."""
+        """Assert whether another tenant's message is received before the flood's."""
         box.send("quiet", group="other")
         assert (self.one(box).body == "quiet") == other
 

@@ -16,7 +16,7 @@ from pillarbox.testing.contract.cases.ordering import every_way_back
 
 class Groups(Case):
     def grouped(self, *bodies: str, **options: Any) -> Mailbox[Any]:
-        """A mailbox with these messages; the first letter of each is its group."""
+        """Open a mailbox with these messages; the first letter of each is its group."""
         box = self.open(**options)
         for body in bodies:
             box.send(body, group=body[0])

@@ -31,14 +31,14 @@ Verb = Callable[..., bool]
 
 class Handles(Case):
     def stale(self, message: Message[Any], verb: Verb) -> None:
-        """The verb answers False, and its strict form raises, every time it is tried."""
+        """Assert that the method returns False, and its strict form raises, every time."""
         assert verb(message) is False
         with pytest.raises(ReceiptHandleExpiredError):
             verb(message, strict=True)
         assert verb(message) is False
 
     def only_with(self, holder: Message[Any]) -> None:
-        """The message is with this holder and nowhere else, whatever a stale one tried."""
+        """Assert that only this holder has the message, despite calls with stale handles."""
         assert holder.extend_visibility(30) is True
         assert holder.acknowledge() is True
 
@@ -242,10 +242,10 @@ class Handles(Case):
 
 
 def bits_that_vary(handles: list[str]) -> float:
-    """The entropy of each character's place, added up; a counter has a few bits of it."""
+    """Return the sum of the entropies of each character position; a counter has few bits."""
     width = min(map(len, handles))
     total = 0.0
-    for place in range(1, width + 1):
-        for count in Counter(handle[-place] for handle in handles).values():
+    for position in range(1, width + 1):
+        for count in Counter(handle[-position] for handle in handles).values():
             total -= count / len(handles) * log2(count / len(handles))
     return total

@@ -1,4 +1,4 @@
-"""R2, R24: a loop over the messages of a mailbox, which ends when the mailbox is closed."""
+"""R2, R24: iterating over the messages of a mailbox, until it is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R6, R7, R8: what the holder of a message does with it while its lease lasts."""
+"""R6, R7, R8: acknowledge, nack and extend while the lease is valid."""
 
 from __future__ import annotations
 

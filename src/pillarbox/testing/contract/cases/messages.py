@@ -1,4 +1,4 @@
-"""R5: a message is what it was when it was received, for good."""
+"""R5: a received message is immutable."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ FIELDS = (
 )
 
 
-def told(message: Message[Any]) -> dict[str, object]:
-    """All that a message says of itself."""
+def fields_of(message: Message[Any]) -> dict[str, object]:
+    """Return all fields of a message."""
     return {field: getattr(message, field) for field in FIELDS}
 
 
@@ -117,39 +117,39 @@ class Messages(Case):
         box = self.open()
         box.send("a", attributes={"colour": "red"})
         message = self.one(box)
-        before = told(message)
+        before = fields_of(message)
         message.acknowledge()
-        assert told(message) == before
+        assert fields_of(message) == before
 
     def test_R5_a_message_says_the_same_after_it_was_redelivered(self) -> None:
         box = self.open()
         box.send("a", attributes={"colour": "red"})
         first = self.one(box)
-        before = told(first)
+        before = fields_of(first)
         first.nack()
         second = self.one(box)
-        assert told(first) == before
+        assert fields_of(first) == before
         assert second.delivery_count == 2
 
     def test_R5_a_message_says_the_same_after_it_died(self) -> None:
         box, dead = self.open_mortal(sent="a")
         message = self.one(box)
-        before = told(message)
+        before = fields_of(message)
         message.nack()
         self.let_die(box)
         self.one(dead)
-        assert told(message) == before
+        assert fields_of(message) == before
 
     @needs(Capability.DEAD_LETTER_HISTORY)
     def test_R5_a_dead_letter_says_the_same_after_it_was_redriven(self) -> None:
         box, dead = self.open_mortal(sent="a")
         self.die(box)
         letter = self.one(dead)
-        before = told(letter)
+        before = fields_of(letter)
         letter.nack()
         assert dead.redrive() == 1
         self.one(box)
-        assert told(letter) == before
+        assert fields_of(letter) == before
 
     def test_R5_a_message_shows_what_it_is(self) -> None:
         message = self.received()

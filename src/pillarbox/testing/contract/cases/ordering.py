@@ -1,4 +1,4 @@
-"""R16, R17: the line is first in, first out; within it the higher priority goes first."""
+"""R16, R17: higher priorities first; first in, first out within a priority."""
 
 from __future__ import annotations
 

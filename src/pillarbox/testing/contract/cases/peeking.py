@@ -1,4 +1,4 @@
-"""R39: look at messages without receiving them, and delete them by id."""
+"""R39: peek at messages without receiving them, and delete them by id."""
 
 from __future__ import annotations
 

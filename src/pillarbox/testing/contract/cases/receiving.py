@@ -1,4 +1,4 @@
-"""R2, R10, R12, R13, R18: receive, the life of a message, redelivery and its count."""
+"""R2, R10, R12, R13, R18: receive, the life cycle of a message, and delivery counts."""
 
 from __future__ import annotations
 

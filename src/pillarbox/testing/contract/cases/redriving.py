@@ -1,4 +1,4 @@
-"""R39: dead letters go back: all of them, one, those that match, or to somewhere else."""
+"""R39: redrive dead letters: all, one, those that match, or to another queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pillarbox.testing.contract.cases.case import Case
 
 class Redriving(Case):
     def dead(self, *bodies: str) -> tuple[Mailbox[Any], Mailbox[Any], dict[str, str]]:
-        """A mailbox whose messages have all died, its dead letters, and their ids by body."""
+        """Dead-letter these messages; return the mailbox, its dead letters, and ids by body."""
         box, dead = self.open_mortal(1)
         ids = {}
         for body in bodies:

@@ -1,4 +1,4 @@
-"""R22: the error tree, and calls that are wrong: each names its parameter and changes nothing."""
+"""R22: the error classes; a wrong call raises an error that names the parameter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ERRORS = [
 
 
 class Timed(NamedTuple):
-    """A verb that takes a time, its parameter, and the largest time that it allows."""
+    """A method that takes a time, its parameter, and the largest value allowed."""
 
     call: Callable[[Mailbox[Any], Message[Any], Any], object]
     parameter: str
@@ -117,7 +117,7 @@ BAD_TOKENS: list[Any] = ["", "x" * 129, "with a blank", "größe", "line\n", 7, 
 
 class Refusals(Case):
     def refused(self, call: Callable[[], object], parameter: str) -> InvalidParameterError:
-        """The call fails at once with an error that names its parameter and what is allowed."""
+        """Assert that the call fails with an error that names the parameter and its limit."""
         with pytest.raises(InvalidParameterError) as raised:
             self.call(call).result()
         error = raised.value
@@ -158,7 +158,7 @@ class Refusals(Case):
         verb.call(box, held, verb.most(self.backend.bounds))
 
     def unchanged(self, box: Mailbox[Any], held: Message[Any]) -> None:
-        """One message is held, one is ready, and neither knows of the call that failed."""
+        """Assert that a failed call changed neither the message in flight nor the ready one."""
         self.counts(box, 2)
         ready = self.one(box)
         assert (ready.body, ready.delivery_count) == ("ready", 1)
@@ -318,7 +318,7 @@ class Refusals(Case):
         assert held.acknowledge() is True
 
     def test_R36_with_create_false_only_a_queue_that_exists_is_opened(self) -> None:
-        for _ in range(2):  # trying has created nothing
+        for _ in range(2):  # the first attempt created nothing
             with pytest.raises(InvalidParameterError, match="tpyo"):
                 self.open(name="tpyo", create=False)
         box = self.open(name="no-typo")

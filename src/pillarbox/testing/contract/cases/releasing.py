@@ -1,4 +1,4 @@
-"""R40: release gives a message back as if it had never been received."""
+"""R40: release returns a message as if it had never been received."""
 
 from __future__ import annotations
 

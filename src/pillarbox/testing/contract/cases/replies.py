@@ -122,7 +122,7 @@ class Replies(Case):
         assert self.one(answers).body == body
 
     def _answered(self, requests: Mailbox[Any], answers: Mailbox[Any], body: Any) -> None:
-        """One request, whose answer arrives as it was given."""
+        """Assert that the reply to one request arrives unchanged."""
         requests.send("a", reply_to=answers.name)
         request = self.one(requests)
         request.reply(body)

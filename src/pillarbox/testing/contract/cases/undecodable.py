@@ -1,4 +1,4 @@
-"""R23: a body that does not decode is never lost and blocks nobody."""
+"""R23: a body that can't be decoded is never lost and does not block other messages."""
 
 from __future__ import annotations
 

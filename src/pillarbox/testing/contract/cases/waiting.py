@@ -1,4 +1,4 @@
-"""R14: a receive that waits is served the moment there is something, and by nobody's polling."""
+"""R14: a waiting receive gets a message as soon as there is one, without polling."""
 
 from __future__ import annotations
 
