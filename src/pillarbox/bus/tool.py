@@ -112,8 +112,8 @@ class SendMessageTool:
             return f"the arguments must be a JSON object, not {_kind(given)}"
         for name in given:
             if name not in _PROPERTIES:
-                known = ", ".join(sorted(_PROPERTIES))
-                return f"there is no argument {str(name)[:80]!r}: use {known}"
+                names = ", ".join(sorted(_PROPERTIES))
+                return f"there is no argument {str(name)[:80]!r}: use {names}"
         for name in _REQUIRED:
             if given.get(name) is None and name not in self._fixed:
                 return f"the argument {name!r} is missing"

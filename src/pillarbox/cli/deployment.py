@@ -76,11 +76,11 @@ def check_deployment(url: str) -> list[Finding]:
 
 
 def _broker(url: str) -> Iterator[Finding]:
-    asked = time.time_ns()
+    sent_at = time.time_ns()
     about = admin.describe(url, _PATIENCE_SECONDS)
-    answered = time.time_ns()
+    received_at = time.time_ns()
     host = urlsplit(url).hostname or ""
-    yield Finding("connection", "good", f"answered in {(answered - asked) / 1e6:.1f} ms")
+    yield Finding("connection", "good", f"answered in {(received_at - sent_at) / 1e6:.1f} ms")
     yield _same_version(about.version)
     problem = about.problem
     if problem is not None:
@@ -92,7 +92,7 @@ def _broker(url: str) -> Iterator[Finding]:
         yield from _shared(about)
     else:
         yield _LEVELS[about.durability]
-    yield clock_of(host, ahead_ns(about.time_ns, asked, answered) / 1e9)
+    yield clock_of(host, ahead_ns(about.time_ns, sent_at, received_at) / 1e9)
     if about.free_bytes is not None:
         yield free_space(about.free_bytes, "at the broker")
     yield from _permissions(url, about.may, host, has_keys=about.has_keys)

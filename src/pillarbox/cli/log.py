@@ -69,40 +69,40 @@ def info(path: PathText, /, *, json: Json = False) -> int:
     if (table := table_of(path)) is not None:
         return _table_info(info_of(table), json=json)
     data = find_log(path)
-    known, queues, misfits = _info(data), [], 0
+    fields, queues, misfits = _info(data), [], 0
     if data.store is not None:
         with output.progress("replaying") as advance:
             replica = read_replica(data.store, data.log, advance)
         queues, misfits = stored_queues(replica, data.queue), len(replica.misfits)
-        known["queues"] = [each.as_json() for each in queues]
-        known["message_id_prefix"] = replica.names.prefix
-        known["entries_that_do_not_fit"] = misfits
+        fields["queues"] = [each.as_json() for each in queues]
+        fields["message_id_prefix"] = replica.names.prefix
+        fields["entries_that_do_not_fit"] = misfits
     if json:
-        output.print_json(known)
+        output.print_json(fields)
         return OK
-    _print_info(known, queues)
+    _print_info(fields, queues)
     if misfits:
         output.complain(f"{misfits} entries refer to records that are lost, so counts may be wrong")
     return OK
 
 
-def _table_info(known: dict[str, Any], *, json: bool) -> int:
-    shown = known | {
-        "columns": ", ".join(f"{name} {kind}" for name, kind in known["columns"].items()),
-        "steps": ", ".join(f"{name} {x['step']}" for name, x in known["steps"].items()) or "-",
+def _table_info(document: dict[str, Any], *, json: bool) -> int:
+    shown = document | {
+        "columns": ", ".join(f"{name} {kind}" for name, kind in document["columns"].items()),
+        "steps": ", ".join(f"{name} {x['step']}" for name, x in document["steps"].items()) or "-",
     }
     rows = [(name, str(value)) for name, value in shown.items()]
-    return output.show(known, output.facts(rows), json=json)
+    return output.show(document, output.facts(rows), json=json)
 
 
 def _info(data: DataDirectory) -> dict[str, Any]:
     names = data.segment_files()
     segments = list_segments(data.log, names)
     log_id, version = identity_of(data.log, names)
-    known: dict[str, Any] = {"store": data.store, "log": data.log, "log_id": log_id}
-    known |= {"format": version, "in_use_by_pid": data.writer()}
+    fields: dict[str, Any] = {"store": data.store, "log": data.log, "log_id": log_id}
+    fields |= {"format": version, "in_use_by_pid": data.writer()}
     with LogReader(data.log, RealDisk()) as reader:
-        known |= {
+        fields |= {
             "first_index": reader.first_index,
             "end_index": reader.end_index,
             "segments": len(segments),
@@ -114,31 +114,34 @@ def _info(data: DataDirectory) -> dict[str, Any]:
         }
     if data.store is not None:
         state = read_snapshot(RealDisk(), data.store)
-        known["snapshot"] = state and {"index": state.index, "time": output.iso(state.time)}
-    return known
+        fields["snapshot"] = state and {"index": state.index, "time": output.iso(state.time)}
+    return fields
 
 
 def _records(first: int, end: int) -> str:
     return f"{end - first:,} (index {first} to {end - 1})" if end > first else "none"
 
 
-def _print_info(known: dict[str, Any], queues: list[QueueInfo]) -> None:
+def _print_info(fields: dict[str, Any], queues: list[QueueInfo]) -> None:
     console = output.console()
-    pid = known["in_use_by_pid"]
+    pid = fields["in_use_by_pid"]
     rows = [
-        ("store", known["store"] or "none (a plain log)"),
-        ("log", f"{known['log_id'] or 'unknown'} (format {known['format']})"),
+        ("store", fields["store"] or "none (a plain log)"),
+        ("log", f"{fields['log_id'] or 'unknown'} (format {fields['format']})"),
         ("in use", f"by process {pid}" if pid else "no"),
-        ("records", _records(known["first_index"], known["end_index"])),
-        ("written", f"{known['from'] or '-'} to {known['to'] or '-'}"),
-        ("size", f"{output.size(known['bytes'])} in {output.count(known['segments'], 'segment')}"),
-        ("durability", known["durability"]),
+        ("records", _records(fields["first_index"], fields["end_index"])),
+        ("written", f"{fields['from'] or '-'} to {fields['to'] or '-'}"),
+        (
+            "size",
+            f"{output.size(fields['bytes'])} in {output.count(fields['segments'], 'segment')}",
+        ),
+        ("durability", fields["durability"]),
     ]
-    if known["store"]:
-        state = known["snapshot"]
+    if fields["store"]:
+        state = fields["snapshot"]
         rows.append(("snapshot", f"at {state['index']}, {state['time']}" if state else "none"))
-    held = [f"{name} at {index}" for name, index in sorted(known["pins"].items())]
-    rows.append(("pinned by", ", ".join(held) or "nothing"))
+    pins = [f"{name} at {index}" for name, index in sorted(fields["pins"].items())]
+    rows.append(("pinned by", ", ".join(pins) or "nothing"))
     console.print(output.facts(rows))
     if queues:
         console.print()
@@ -181,8 +184,8 @@ def cat(
         first = reader.first_index if start is None else index_of(reader, "--from", start)
         end = None if stop is None else index_of(reader, "--to", stop)
         write = output.print_json if json else _line_writer()
-        for known in islice(chosen.read(first, end, follow=follow), limit):
-            write(known)
+        for entry in islice(chosen.read(first, end, follow=follow), limit):
+            write(entry)
             if follow:
                 sys.stdout.flush()
         sys.stdout.flush()
@@ -196,11 +199,11 @@ def _line_writer() -> Callable[[dict[str, Any]], object]:
         return lambda known: sys.stdout.write(line(known, None).plain + "\n")
     day = [""]
 
-    def write(known: dict[str, Any]) -> None:
-        if known["time"][:10] != day[0]:
-            day[0] = known["time"][:10]
+    def write(entry: dict[str, Any]) -> None:
+        if entry["time"][:10] != day[0]:
+            day[0] = entry["time"][:10]
             console.print(f"{day[0]} (UTC)", style="dim")
-        console.print(line(known, console.width), no_wrap=True, overflow="ellipsis")
+        console.print(line(entry, console.width), no_wrap=True, overflow="ellipsis")
 
     return write
 
@@ -253,8 +256,8 @@ def repair_(
             checked.report.kept_aside = repair.repair_store(data, checked, advance)
         repaired = True
     if json:
-        known = repair.check_as_json(data, checked) | {"lost": lost.as_json() if lost else None}
-        output.print_json(known | {"repaired": repaired, "not_repairable": refused})
+        document = repair.check_as_json(data, checked) | {"lost": lost.as_json() if lost else None}
+        output.print_json(document | {"repaired": repaired, "not_repairable": refused})
     else:
         repair.show_end(data, checked, repaired=repaired, refused=refused)
     return OK if repaired or checked.healthy else FAILED
@@ -290,8 +293,8 @@ def compact(
             store.compactor.compact(advance)
     after, seconds = bytes_on_disk(data.store), time.monotonic() - started
     sizes = f"{output.size(before)} before, {output.size(after)} after ({seconds:.1f} s)"
-    known = {"store": data.store, "bytes_before": before, "bytes_after": after}
-    return output.show(known, f"{data.store}: {sizes}", json=json)
+    document = {"store": data.store, "bytes_before": before, "bytes_after": after}
+    return output.show(document, f"{data.store}: {sizes}", json=json)
 
 
 def _refuse_if_in_use(data: DataDirectory) -> None:

@@ -153,43 +153,43 @@ def _print_end(target: str, status: Status) -> None:
             output.complain(_about_failed(target, each))
 
 
-def _about_failed(target: str, known: ProcessorStatus) -> str:
-    text = f"{output.count(known.failed, 'record')} of {known.id} failed"
-    if known.failed_steps:
-        text += f", including all records of {output.count(known.failed_steps, 'step')}"
-    return f"{text}; list them with 'pillarbox pipeline errors {target} {known.id}'"
+def _about_failed(target: str, status: ProcessorStatus) -> str:
+    text = f"{output.count(status.failed, 'record')} of {status.id} failed"
+    if status.failed_steps:
+        text += f", including all records of {output.count(status.failed_steps, 'step')}"
+    return f"{text}; list them with 'pillarbox pipeline errors {target} {status.id}'"
 
 
 def _progress(pipeline: Pipeline, status: Status) -> tuple[int, int]:
     """Return the records read and available, over all inputs of all processors."""
     end = ends(pipeline.graph)
-    wanted = [
+    inputs = [
         (each.id, name)
         for each in pipeline.graph.processors
         for name in each.input_names
         if each.id in status.processors and name in end
     ]
-    done = sum(status.processors[id_].read.get(name, 0) for id_, name in wanted)
-    return done, max(1, sum(end[name] for _, name in wanted))
+    done = sum(status.processors[id_].read.get(name, 0) for id_, name in inputs)
+    return done, max(1, sum(end[name] for _, name in inputs))
 
 
 @app.command(help_epilogue="Example: pillarbox pipeline status shop:pipeline")
 def status(target: Target, /, *, json: Json = False) -> int:
     """Show the state, throughput and lag of each processor."""
     pipeline = load(target)
-    known = read_status(pipeline.paths.status)
+    current = read_status(pipeline.paths.status)
     running = is_running(pipeline.paths)
     end = ends(pipeline.graph)
     lag = {
         each.id: {name: end[name] - each.read.get(name, 0) for name in each.inputs if name in end}
-        for each in known.processors.values()
+        for each in current.processors.values()
     }
     orphaned = orphans(pipeline, read_states(pipeline.paths.backing))
     if json:
         document = {"running": running, "lag": lag, "not_in_pipeline": orphaned}
-        output.print_json(msgspec.to_builtins(known) | document)
+        output.print_json(msgspec.to_builtins(current) | document)
     else:
-        _print_status(known, lag, running=running)
+        _print_status(current, lag, running=running)
         for each in orphaned:
             output.complain(
                 f"{each} has state but is not in the pipeline; if it was renamed, move its state"
@@ -198,14 +198,14 @@ def status(target: Target, /, *, json: Json = False) -> int:
     return OK
 
 
-def _print_status(known: Status, lag: dict[str, dict[str, int]], *, running: bool) -> None:
+def _print_status(status: Status, lag: dict[str, dict[str, int]], *, running: bool) -> None:
     console = output.console()
-    state = f"running, process {known.pid}" if running else "not running"
-    rows = [("pipeline", known.pipeline), ("state", state), ("master", known.master)]
-    console.print(output.facts([*rows, ("updated", known.updated_at.isoformat())]))
+    state = f"running, process {status.pid}" if running else "not running"
+    rows = [("pipeline", status.pipeline), ("state", state), ("master", status.master)]
+    console.print(output.facts([*rows, ("updated", status.updated_at.isoformat())]))
     right = ("step", "rows", "rows/s", "ms/step", "failed", "restarts")
     shown = []
-    for each in known.processors.values():
+    for each in status.processors.values():
         state = each.state_now(running=running)
         behind = ", ".join(f"{name} {count:,}" for name, count in lag[each.id].items())
         shown.append(
@@ -223,7 +223,7 @@ def _print_status(known: Status, lag: dict[str, dict[str, int]], *, running: boo
             )
         )
     console.print(output.table(("processor", "kind", "state", *right, "lag"), shown, right=right))
-    for each in known.processors.values():
+    for each in status.processors.values():
         if each.error:
             output.complain(f"{each.id}: {each.error}")
 
@@ -260,9 +260,9 @@ def graph(
 @app.command(help_epilogue="Example: pillarbox pipeline inspect shop:pipeline")
 def inspect(target: Target, /, *, json: Json = False) -> int:
     """Show the last step of each processor and what a restart would do."""
-    found = inspect_pipeline(load(target))
+    findings = inspect_pipeline(load(target))
     shown: list[RenderableType] = []
-    for each in found:
+    for each in findings:
         rows = [("kind", f"{each.kind}, {each.strategy}, generation {each.generation}")]
         if each.step is not None:
             spans = [f"{k} {s or 0} up to {e}" for k, (s, e) in each.inputs.items()]
@@ -273,8 +273,8 @@ def inspect(target: Target, /, *, json: Json = False) -> int:
         rows += [("failed records", str(each.failures))]
         rows += [("a restart would", f"{each.restart.action}: {each.restart.why}")]
         shown += [Text(each.id, style="bold"), output.facts(rows), ""]
-    known = [msgspec.to_builtins(asdict(each)) for each in found]
-    return output.show(known, *shown, json=json)
+    document = [msgspec.to_builtins(asdict(each)) for each in findings]
+    return output.show(document, *shown, json=json)
 
 
 @app.command(help_epilogue="Example: pillarbox pipeline peek shop:pipeline totals")
@@ -336,12 +336,12 @@ def reset(
     """Move processors to other offsets of their inputs. Their outputs stay as they are."""
     if not processors:
         raise UsageError("give the ids of the processors to reset.")
-    made = reset_pipeline(load(target), processors, to)
-    shown = []
-    for each in made:
+    resets = reset_pipeline(load(target), processors, to)
+    lines = []
+    for each in resets:
         offsets = ", ".join(f"{name} {index}" for name, index in each.inputs.items())
-        shown.append(f"{each.processor} starts at {offsets}, as generation {each.generation}")
-    return output.show(msgspec.to_builtins(made), *map(Text, shown), json=json)
+        lines.append(f"{each.processor} starts at {offsets}, as generation {each.generation}")
+    return output.show(msgspec.to_builtins(resets), *map(Text, lines), json=json)
 
 
 @app.command(name="rename", help_epilogue="Example: pillarbox pipeline rename shop:pipeline a b")
@@ -379,12 +379,12 @@ def errors(
         output.console().print(f"{output.count(count, 'record')} appended to the source logs")
         return OK
     for index, each in failures(path):
-        known: dict[str, Any] = {"error": index} | msgspec.to_builtins(each)
-        known |= body_fields(each.body)
+        fields: dict[str, Any] = {"error": index} | msgspec.to_builtins(each)
+        fields |= body_fields(each.body)
         if json:
-            output.print_json(known)
+            output.print_json(fields)
         else:
             source = f"{each.log} {each.index}" if each.log else f"for {each.output}"
-            line = f"{index}  {source}  {each.cause}  {safe(body_text(known))}"
+            line = f"{index}  {source}  {each.cause}  {safe(body_text(fields))}"
             output.console().print(Text(line), overflow="ellipsis", no_wrap=True)
     return OK

@@ -55,14 +55,14 @@ def ls(
 ) -> int:
     """List the queues of a broker or a store with their message counts."""
     with waiting_for(url):
-        found = queues_at(url)
-    shown = queue_table(found, "dead letters go to", dead_letter_target)
-    known = {"queues": [each.as_json() for each in found]}
-    return output.show(known, shown if found else "there are no queues", json=json)
+        queues = queues_at(url)
+    table = queue_table(queues, "dead letters go to", dead_letter_target)
+    document = {"queues": [each.as_json() for each in queues]}
+    return output.show(document, table if queues else "there are no queues", json=json)
 
 
 def queue_table(
-    found: list[QueueInfo], last_column: str, last: Callable[[QueueInfo], str]
+    queues: list[QueueInfo], last_column: str, last: Callable[[QueueInfo], str]
 ) -> Table:
     """Return a table of queues with their counts and one additional column."""
     right = ("ready", "scheduled", "in flight", "dead", "oldest", "rate")
@@ -76,7 +76,7 @@ def queue_table(
             age_of(each.stats.oldest_age_seconds),
             Text(last(each)),
         )
-        for each in found
+        for each in queues
     ]
     return output.table(("queue", *right[:5], last_column), rows, right=right)
 
@@ -142,9 +142,9 @@ def info(url: Url, /, *, json: Json = False) -> int:
 
     On PostgreSQL, also show the size of the table that all queues of the database share.
     """
-    found = queue_at(url)
+    queue = queue_at(url)
     storage = getattr(opener_of(url), "storage", None)
-    return _print_queue(found, None, json=json, storage=storage and storage(url))
+    return _print_queue(queue, None, json=json, storage=storage and storage(url))
 
 
 @app.command(
@@ -174,30 +174,30 @@ def set_(
 
 
 def _print_queue(
-    found: QueueInfo, verb: str | None, *, json: bool, storage: dict[str, int] | None = None
+    queue: QueueInfo, verb: str | None, *, json: bool, storage: dict[str, int] | None = None
 ) -> int:
-    stats = found.stats
+    stats = queue.stats
     oldest = "-" if stats.oldest_age_seconds is None else f"{age_of(stats.oldest_age_seconds)} ago"
     rows = [
-        ("queue", f"{found.name} (paused)" if found.paused else found.name),
+        ("queue", f"{queue.name} (paused)" if queue.paused else queue.name),
         ("ready", f"{stats.ready:,}"),
         ("scheduled", f"{stats.scheduled:,}"),
         ("in flight", f"{stats.in_flight:,}"),
         ("oldest", oldest),
         (
             "dead letters",
-            f"{stats.dead:,} in {dead_letter_target(found)}" if found.dead_letters else "none",
+            f"{stats.dead:,} in {dead_letter_target(queue)}" if queue.dead_letters else "none",
         ),
     ]
-    answer = found.as_json()
+    document = queue.as_json()
     if storage is not None:
-        answer["storage"] = storage
+        document["storage"] = storage
         rows += [
             ("table", f"{storage['table_bytes']:,} bytes, {storage['index_bytes']:,} of indexes"),
             ("dead rows", f"{storage['dead_rows']:,} beside {storage['live_rows']:,} live"),
         ]
-    done = [] if verb is None else [output.success(f"{found.name} was {verb}")]
-    return output.show(answer, *done, output.facts(rows), json=json)
+    done = [] if verb is None else [output.success(f"{queue.name} was {verb}")]
+    return output.show(document, *done, output.facts(rows), json=json)
 
 
 @app.command(name="pause", help_epilogue="Example: pillarbox queue pause http://localhost:9324/a")
@@ -225,18 +225,18 @@ def _pause(urls: list[str], *, paused: bool, json: bool) -> int:
 @app.command(help_epilogue="Example: pillarbox queue rm http://localhost:9324/orders --yes")
 def rm(urls: Urls, /, *, yes: Yes = False, json: Json = False) -> int:
     """Delete queues and all their messages."""
-    found = [queue_at(url) for url in urls]
-    _confirm("delete", found, yes=yes, json=json)
+    queues = [queue_at(url) for url in urls]
+    _confirm("delete", queues, yes=yes, json=json)
     for url in urls:
         delete(url)
-    return _print_counts("deleted", [(each.name, each.stats.total) for each in found], json=json)
+    return _print_counts("deleted", [(each.name, each.stats.total) for each in queues], json=json)
 
 
 @app.command(help_epilogue="Example: pillarbox queue purge http://localhost:9324/orders_dlq --yes")
 def purge(urls: Urls, /, *, yes: Yes = False, json: Json = False) -> int:
     """Delete all messages of queues: ready, scheduled and in flight. The queues stay."""
-    found = [queue_at(url) for url in urls]
-    _confirm("purge", found, yes=yes, json=json)
+    queues = [queue_at(url) for url in urls]
+    _confirm("purge", queues, yes=yes, json=json)
     purged = []
     for url in urls:
         with open_existing(url) as box:
@@ -244,10 +244,10 @@ def purge(urls: Urls, /, *, yes: Yes = False, json: Json = False) -> int:
     return _print_counts("purged", purged, json=json)
 
 
-def _confirm(verb: str, found: list[QueueInfo], *, yes: bool, json: bool) -> None:
+def _confirm(verb: str, queues: list[QueueInfo], *, yes: bool, json: bool) -> None:
     """Ask before deleting; without a terminal, require --yes."""
     names = ", ".join(
-        f"{each.name} ({output.count(each.stats.total, 'message')})" for each in found
+        f"{each.name} ({output.count(each.stats.total, 'message')})" for each in queues
     )
     question = f"{verb.capitalize()} {names}?"
     refusal = f"confirm with --yes that you want to {verb} {names}."
@@ -256,6 +256,6 @@ def _confirm(verb: str, found: list[QueueInfo], *, yes: bool, json: bool) -> Non
 
 
 def _print_counts(verb: str, done: list[tuple[str, int]], *, json: bool) -> int:
-    known = {verb: [{"name": name, "messages": count} for name, count in done]}
+    document = {verb: [{"name": name, "messages": count} for name, count in done]}
     text = (f"{name} was {verb}: {output.count(count, 'message')}" for name, count in done)
-    return output.show(known, *map(output.success, text), json=json)
+    return output.show(document, *map(output.success, text), json=json)

@@ -93,8 +93,8 @@ def _check(data: DataDirectory, advance: Advance) -> Checked:
     needs = _needs(data, state, report, advance)
     if needs is not None:
         report = _verify(data, advance, log_id, needs)
-    found = faults(disk, data.store, state, report.log_id, report.first_index, report.end_index)
-    return Checked(report, log_id, needs, found)
+    problems = faults(disk, data.store, state, report.log_id, report.first_index, report.end_index)
+    return Checked(report, log_id, needs, problems)
 
 
 def _needs(
@@ -105,8 +105,8 @@ def _needs(
         return None
     oldest = state.oldest
     if oldest < report.first_index:  # but the compactor may have rewritten them since
-        found = replay(state, salvage(data.log, log_id=report.log_id), report.end_index, advance)
-        records = all_records(found.queues.values())
+        replayed = replay(state, salvage(data.log, log_id=report.log_id), report.end_index, advance)
+        records = all_records(replayed.queues.values())
         oldest = min((index_of(record.body) for record in records), default=state.index)
     if oldest >= report.first_index and state.index <= report.end_index:
         return None
@@ -127,10 +127,10 @@ def _verify(
 def repair_store(data: DataDirectory, checked: Checked, advance: Advance) -> list[str]:
     """Repair a log and its store, and open them as a test; return the files set aside."""
     report = repair(data.log, progress=advance, log_id=checked.log_id, needs=checked.needs)
-    kept = report.kept_aside
+    aside = report.kept_aside
     for fault in checked.faults:
         file = f"{data.store}/{fault.file}"
-        kept.append(LogDirectory(RealDisk(), data.log).set_aside(file, fault.file))
+        aside.append(LogDirectory(RealDisk(), data.log).set_aside(file, fault.file))
         os.unlink(file)
     if data.store is None:
         Log.open(data.log, check="all").close()
@@ -138,7 +138,7 @@ def repair_store(data: DataDirectory, checked: Checked, advance: Advance) -> lis
         store = DurableStore(data.store)
         store.compactor.stop()
         store.log.close()  # not the store, which would replace its snapshot
-    return kept
+    return aside
 
 
 def not_repairable_because(checked: Checked) -> str | None:
@@ -231,12 +231,12 @@ def _mentioned(replayed: Replay) -> list[LostMessage]:
 
 
 def check_as_json(data: DataDirectory, checked: Checked) -> dict[str, Any]:
-    known = asdict(checked.report)
-    torn = known.pop("torn_tail")
-    known["torn_tail"] = torn and dict(zip(("file", "first_byte", "bytes"), torn, strict=True))
-    known["faults"] = [asdict(fault) for fault in checked.faults]
-    known["snapshot_damaged"] = any(fault.file == SNAPSHOT_FILE for fault in checked.faults)
-    return {"store": data.store, "healthy": checked.healthy} | known
+    document = asdict(checked.report)
+    torn = document.pop("torn_tail")
+    document["torn_tail"] = torn and dict(zip(("file", "first_byte", "bytes"), torn, strict=True))
+    document["faults"] = [asdict(fault) for fault in checked.faults]
+    document["snapshot_damaged"] = any(fault.file == SNAPSHOT_FILE for fault in checked.faults)
+    return {"store": data.store, "healthy": checked.healthy} | document
 
 
 def show_check(data: DataDirectory, checked: Checked) -> None:
@@ -295,8 +295,8 @@ def show_losses(lost: Losses | None) -> None:
 def show_end(data: DataDirectory, checked: Checked, *, repaired: bool, refused: str | None) -> None:
     """Print the result of a repair."""
     if repaired:
-        kept = ", ".join(f"{data.log}/{each}" for each in checked.report.kept_aside)
-        files = f"; the replaced files are kept: {kept}" if kept else ""
+        aside = ", ".join(f"{data.log}/{each}" for each in checked.report.kept_aside)
+        files = f"; the replaced files are kept: {aside}" if aside else ""
         output.console().print(output.success(f"repaired, and opened successfully{files}"))
     elif refused is not None:
         output.console().print(Text(f"not repairable: {refused}", style="bold red"))

@@ -53,12 +53,12 @@ def _segment(log: str, name: str, *, last: bool) -> SegmentFile:
     header = decode_segment_header(image[:BLOCK_BYTES], f"{log}/{name}")
     if header is None:
         return SegmentFile(name, base, 0, 0, len(image), 0, 0, "damaged")
-    seen = scan(image, name, header)
-    count = seen.end_index - base
-    times = seen.min_time_ns, seen.max_time_ns
-    intact = last and not _has_hole(log, seen, image)
+    scanned = scan(image, name, header)
+    count = scanned.end_index - base
+    times = scanned.min_time_ns, scanned.max_time_ns
+    intact = last and not _has_hole(log, scanned, image)
     state = "open" if intact else "damaged"
-    return SegmentFile(name, base, count, seen.end_offset, len(image), *times, state)
+    return SegmentFile(name, base, count, scanned.end_offset, len(image), *times, state)
 
 
 def _read(log: str, name: str) -> bytes:
@@ -66,16 +66,16 @@ def _read(log: str, name: str) -> bytes:
     return (Path(log) / name).read_bytes()
 
 
-def _has_hole(log: str, seen: Segment, image: bytes) -> bool:
+def _has_hole(log: str, scanned: Segment, image: bytes) -> bool:
     """Return whether confirmed frames follow an invalid one.
 
     Reads the file a second time, because the writer may have been writing during the first.
     """
-    for data in (image, _read(log, seen.name)):
-        rest = valid_frames(data, seen.header, seen.end_offset)
-        if evidence_of_damage(rest, seen.end_index) is None:
+    for data in (image, _read(log, scanned.name)):
+        rest = valid_frames(data, scanned.header, scanned.end_offset)
+        if evidence_of_damage(rest, scanned.end_index) is None:
             return False
-    return scan(data, seen.name, seen.header).end_index == seen.end_index
+    return scan(data, scanned.name, scanned.header).end_index == scanned.end_index
 
 
 def identity_of(log: str, names: list[str]) -> tuple[str | None, int]:
@@ -96,7 +96,7 @@ def durability_of(reader: LogReader, last: SegmentFile | None) -> str:
         return "on disk (the log was closed)"
     block = list(reader.blocks(reader.end_index - 1, reader.end_index))[-1]
     frames = [frame for frame in block.frames if frame.kind == DATA]
-    behind = [frame for frame in frames if frame.synced_index < frame.first_index]
-    if behind:
-        return f"os or memory (known to be on disk: up to {behind[-1].synced_index})"
+    unsynced = [frame for frame in frames if frame.synced_index < frame.first_index]
+    if unsynced:
+        return f"os or memory (known to be on disk: up to {unsynced[-1].synced_index})"
     return "fsync (each frame waited for the one before it)" if len(frames) > 1 else "unknown"

@@ -179,18 +179,18 @@ def _announce(broker: Broker, *, json: bool) -> None:
     config = broker.config
     who = output.count(len(config.keys), "key") if config.keys else "anyone who can connect"
     rows = [("listening", broker.url)]
-    known: dict[str, Any] = {"url": broker.url, "keys": len(config.keys)}
+    document: dict[str, Any] = {"url": broker.url, "keys": len(config.keys)}
     if config.store is not None:
-        known["store"] = without_password(config.store)
-        rows += [("store", known["store"])]
+        document["store"] = without_password(config.store)
+        rows += [("store", document["store"])]
     else:
-        known["data"] = config.data
-        known["durability"] = config.durability if config.data else "memory"
+        document["data"] = config.data
+        document["durability"] = config.durability if config.data else "memory"
         where = f"{config.data} ({config.durability})" if config.data else "in memory only"
         rows += [("data", where)]
-    known["dashboard"] = f"{broker.url}/"
-    rows += [("dashboard", known["dashboard"]), ("open to", who)]
-    output.show(known, output.facts(rows), json=json)
+    document["dashboard"] = f"{broker.url}/"
+    rows += [("dashboard", document["dashboard"]), ("open to", who)]
+    output.show(document, output.facts(rows), json=json)
     sys.stdout.flush()
 
 

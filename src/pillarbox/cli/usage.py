@@ -40,8 +40,8 @@ def usage_message(error: Exception, app: App, tokens: Sequence[str]) -> str:
 
 def _describe(error: Exception, app: App, rest: Sequence[str]) -> str:
     if isinstance(error, UnknownCommandError) and rest:
-        known = error.app or app
-        close = get_close_matches(rest[0], [name for name in known if name[0] != "-"], 1)
+        command = error.app or app
+        close = get_close_matches(rest[0], [name for name in command if name[0] != "-"], 1)
         guess = f"; did you mean {close[0]!r}?" if close else ""
         return f"there is no command {rest[0]!r}{guess}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
@@ -62,8 +62,8 @@ def refused_option(error: InvalidParameterError, app: App, tokens: Sequence[str]
     """Return a usage error for a value that a mailbox refused; None if no option set it."""
     _, apps, _ = app.parse_commands(list(tokens))
     option = _OPTIONS.get(error.parameter, f"--{error.parameter.replace('_', '-')}")
-    known = apps[-1].assemble_argument_collection() if apps[-1].default_command else ()
-    if option not in [name for each in known for name in each.names]:
+    arguments = apps[-1].assemble_argument_collection() if apps[-1].default_command else ()
+    if option not in [name for each in arguments for name in each.names]:
         return None
     usage_error = UsageError(option + str(error).removeprefix(error.parameter))
     return usage_message(usage_error, app, tokens)

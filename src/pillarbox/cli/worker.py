@@ -78,14 +78,14 @@ def worker(
         raise UsageError("give a module or a handler: pillarbox worker package.module[:function]")
     if not 1 <= processes <= PROCESSES_MAX:
         raise UsageError(f"--processes must be from 1 to {PROCESSES_MAX:,}; got {processes}.")
-    given = {
+    settings = {
         "mailbox": mailbox,
         "concurrency": concurrency,
         "retries": retries,
         "visibility_timeout": visibility_timeout,
         "time_limit": time_limit,
     }
-    overrides = {name: value for name, value in given.items() if value is not None}
+    overrides = {name: value for name, value in settings.items() if value is not None}
     log_level = "INFO" if verbose else "WARNING"
     options = Options(list(handlers), overrides, processes, log_level)
     with contextlib.ExitStack() as stack:

@@ -31,9 +31,9 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 def check(graph: Graph, *, on_disk: bool = False, only: Collection[str] = ()) -> None:
     """Raise a PipelineError that lists every problem, if there are any."""
-    found = problems(graph, on_disk=on_disk, only=only)
-    if found:
-        raise PipelineError("\n".join(f"- {each}" for each in found), problems=tuple(found))
+    messages = problems(graph, on_disk=on_disk, only=only)
+    if messages:
+        raise PipelineError("\n".join(f"- {each}" for each in messages), problems=tuple(messages))
 
 
 def problems(graph: Graph, *, on_disk: bool = False, only: Collection[str] = ()) -> list[str]:
@@ -41,22 +41,22 @@ def problems(graph: Graph, *, on_disk: bool = False, only: Collection[str] = ())
 
     `only` names the processors to run (default: all).
     """
-    found = [*_name_problems(graph), *_log_problems(graph), *_writer_problems(graph)]
+    messages = [*_name_problems(graph), *_log_problems(graph), *_writer_problems(graph)]
     for processor in graph.processors:
-        found += _processor_problems(graph, processor)
+        messages += _processor_problems(graph, processor)
     if not graph.processors:
-        found.append(
+        messages.append(
             "the pipeline has no processor: declare one with @pipeline.source, .stream or .sink"
         )
     if cycle := graph.cycle():
         path = " -> ".join(each.partition(":")[2] for each in cycle)
-        found.append(
+        messages.append(
             f"there is a cycle: {path}; let one of these processors write to another log, and start"
             " a second pipeline from that log if records really must loop"
         )
-    if on_disk and not found:
-        found += [*_missing_logs(graph), *_table_problems(graph, only)]
-    return found
+    if on_disk and not messages:
+        messages += [*_missing_logs(graph), *_table_problems(graph, only)]
+    return messages
 
 
 def _name_problems(graph: Graph) -> Iterator[str]:
@@ -108,15 +108,15 @@ def _processor_problems(graph: Graph, processor: Processor) -> Iterator[str]:
             f"{title} is a generator and has {len(processor.outputs)} outputs; let it write to one"
             " log, and add a stream that fans out from there"
         )
-    known = {log.name for log in graph.logs}
-    for name in {*processor.input_names, *processor.output_names} - known:
+    declared = {log.name for log in graph.logs}
+    for name in {*processor.input_names, *processor.output_names} - declared:
         yield f"{title} uses the log {name!r}, which is not declared; add pipeline.log({name!r})"
     for name, count in Counter(processor.input_names).items():
         if count > 1:
             yield f"{title} names the input {name!r} {count} times; name it once"
     if ERRORS in processor.output_names:
         yield f"{title} writes to {ERRORS!r}, the name reserved for its error log; choose another"
-    for name in known & set(processor.output_names):
+    for name in declared & set(processor.output_names):
         if location_of(graph.log(name).url) is None:
             yield (
                 f"{title} writes to {without_secret(graph.log(name).url)}, which is not a log in a"
@@ -148,13 +148,13 @@ def _function_problems(processor: Processor, title: str) -> Iterator[str]:
         parameters = inspect.signature(processor.function).parameters.values()
     except (TypeError, ValueError):
         return
-    wanted = expected_arguments(processor)
+    expected = expected_arguments(processor)
     required = [p for p in parameters if p.default is p.empty and _positional(p)]
     possible = [p for p in parameters if _positional(p)]
     variable = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    if len(required) > len(wanted) or (len(possible) < len(wanted) and not variable):
+    if len(required) > len(expected) or (len(possible) < len(expected) and not variable):
         takes = f"({', '.join(p.name for p in parameters)})"
-        yield f"the function of {title} takes {takes}, but is given ({', '.join(wanted)})"
+        yield f"the function of {title} takes {takes}, but is given ({', '.join(expected)})"
 
 
 def _positional(parameter: inspect.Parameter) -> bool:

@@ -86,8 +86,8 @@ def inputs_in_text(plans: str) -> list[str | None]:
     """Return the input that each source of a query reads, from the text of Spark's plans."""
     analyzed = plans.partition("== Analyzed Logical Plan ==")[2].partition("\n== ")[0]
     leaves = [line for line in analyzed.splitlines() if _SOURCE.search(line)]
-    found = [_OURS.search(line) for line in leaves]
-    return [match and match[1] for match in found]
+    matches = [_OURS.search(line) for line in leaves]
+    return [match and match[1] for match in matches]
 
 
 class RemoteBatches:

@@ -30,20 +30,20 @@ def load(target: str) -> Pipeline:
             " module:pipeline, and run the command in the directory of the module"
         ) from error
     if attribute:
-        found = getattr(module, attribute, None)
-        if not isinstance(found, Pipeline):
+        pipeline = getattr(module, attribute, None)
+        if not isinstance(pipeline, Pipeline):
             raise PipelineError(
                 f"there is no pipeline {attribute!r} in {module_name!r}; it has {_names(module)}"
             )
-        return found
-    all_found = [value for value in vars(module).values() if isinstance(value, Pipeline)]
-    if len(set(map(id, all_found))) != 1:
+        return pipeline
+    pipelines = [value for value in vars(module).values() if isinstance(value, Pipeline)]
+    if len(set(map(id, pipelines))) != 1:
         raise PipelineError(
             f"give the name of a pipeline in {module_name!r}; it has {_names(module)}"
         )
-    return all_found[0]
+    return pipelines[0]
 
 
 def _names(module: ModuleType) -> str:
-    found = [name for name, value in vars(module).items() if isinstance(value, Pipeline)]
-    return ", ".join(found) or "none"
+    names = [name for name, value in vars(module).items() if isinstance(value, Pipeline)]
+    return ", ".join(names) or "none"

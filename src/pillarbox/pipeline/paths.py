@@ -31,8 +31,8 @@ def open_readable(url: str) -> TableLog | LogReader | None:
     """Open the log at this URL for reading; return None if there is none."""
     if (table := table_at(url)) is not None:
         return table
-    behind = log_behind(url)
-    return None if behind is None else Log.open(behind, readonly=True)
+    directory = log_behind(url)
+    return None if directory is None else Log.open(directory, readonly=True)
 
 
 def log_behind(url: str) -> str | None:
@@ -40,8 +40,8 @@ def log_behind(url: str) -> str | None:
     location = location_of(url)
     if location is None or is_remote_store(location):
         return None
-    found = data_directory_at(location)
-    return None if found is None else found.log
+    data = data_directory_at(location)
+    return None if data is None else data.log
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,14 +116,14 @@ class QueryPlan:
         """Call the processor's function and return its DataFrames by output."""
         each = self.processor
         try:
-            made = each.function(*frames) if each.inputs else each.function(self.spark)
+            result = each.function(*frames) if each.inputs else each.function(self.spark)
         except _PROGRAM_ERRORS as error:
             named = zip(self.inputs, frames, strict=True)
             inputs = "; ".join(f"{log.name}: {', '.join(x.columns)}" for log, x in named)
             raise PipelineError(
                 f"its function failed: {one_line(error)}" + (f" (inputs: {inputs})" * bool(inputs))
             ) from error
-        by_output = made if isinstance(made, dict) else {self.outputs[0].name: made}
+        by_output = result if isinstance(result, dict) else {self.outputs[0].name: result}
         names = [log.name for log in self.outputs]
         if set(by_output) != set(names) or not all(
             isinstance(frame, DataFrame) for frame in by_output.values()
@@ -131,7 +131,7 @@ class QueryPlan:
             raise PipelineError(
                 f"the {each.kind} {each.id!r} must return a DataFrame for each of its outputs"
                 f" ({', '.join(names)}), as a dict by name if there are several; it returned"
-                f" {_described(made)}"
+                f" {_described(result)}"
             )
         return by_output
 

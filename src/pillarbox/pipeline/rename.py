@@ -37,9 +37,11 @@ def orphans(pipeline: Pipeline, states: Mapping[str, ProcessorState]) -> list[st
 
 def check_renamed(pipeline: Pipeline, states: Mapping[str, ProcessorState]) -> None:
     """Raise a PipelineError if a processor seems to have been renamed."""
-    gone = orphans(pipeline, states)
+    orphaned = orphans(pipeline, states)
     for each in pipeline.graph.processors:
-        old = next((x for x in gone if each.id not in states and _replaces(each, states[x])), None)
+        old = next(
+            (x for x in orphaned if each.id not in states and _replaces(each, states[x])), None
+        )
         if old is not None:
             raise PipelineError(
                 f"the processor {each.id!r} has no state, and {old!r}, which has, is no longer in"
@@ -65,10 +67,10 @@ def rename(pipeline: Pipeline, old: str, new: str) -> None:
         running.claim()
         states = backing.states()
         if old not in orphans(pipeline, states):
-            gone = ", ".join(orphans(pipeline, states)) or "none"
+            orphaned = ", ".join(orphans(pipeline, states)) or "none"
             raise PipelineError(
                 f"there is no state of a processor {old!r} that is no longer in the pipeline;"
-                f" such processors: {gone}"
+                f" such processors: {orphaned}"
             )
         if new in states:
             raise PipelineError(f"the processor {new!r} already has state of its own")

@@ -95,10 +95,10 @@ def shape_of(body_type: Any) -> Shape:
         return Shape("bytes", (Column(BODY, "BINARY", required=True),))
     fields = _fields(body_type, shapes.type_info(Any if body_type is object else body_type))
     if fields is not None:
-        taken = [each.name for each in fields if each.name in METADATA]
-        if taken:
+        reserved = [each.name for each in fields if each.name in METADATA]
+        if reserved:
             raise InvalidParameterError(
-                "body_type", body_type, f"a type without a field {taken[0]}: Pillarbox adds one"
+                "body_type", body_type, f"a type without a field {reserved[0]}: Pillarbox adds one"
             )
         return Shape("object", fields)
     return Shape("json", (_column(BODY, body_type, required=True),))

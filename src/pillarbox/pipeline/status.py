@@ -181,7 +181,7 @@ def graph_of(status: Status) -> Graph:
 
 def ends(graph: Graph) -> dict[str, int]:
     """Return the end index of every log that exists and is not on a server."""
-    found = {}
+    result = {}
     for log in graph.logs:
         try:
             reader = open_readable(log.url)
@@ -189,8 +189,8 @@ def ends(graph: Graph) -> dict[str, int]:
             continue
         if reader is not None:
             with reader:
-                found[log.name] = reader.end_index
-    return found
+                result[log.name] = reader.end_index
+    return result
 
 
 def labels(graph: Graph, status: Status, end: dict[str, int]) -> dict[tuple[str, str], str]:

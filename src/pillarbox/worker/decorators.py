@@ -181,16 +181,18 @@ def workers_in(module: ModuleType) -> dict[str, WorkerFunction[Any, Any]]:
 
 def _import(name: str, path: str) -> ModuleType:
     """Import a module, searching the current directory first."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    directory = str(Path.cwd())
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not name.startswith(error.name):
             raise  # the module exists but fails to import another
         raise InvalidParameterError(
-            "handler", path, f"in a module that can be imported ({error}; searched {here} first)"
+            "handler",
+            path,
+            f"in a module that can be imported ({error}; searched {directory} first)",
         ) from error
 
 

@@ -260,8 +260,8 @@ class Worker(Generic[T]):
 
 
 def _check_times(visibility_timeout: float, time_limit: float | None) -> None:
-    most = limits.VISIBILITY_SECONDS_MAX
-    if not limits.seconds("visibility_timeout", visibility_timeout, most):
+    timeout_max = limits.VISIBILITY_SECONDS_MAX
+    if not limits.seconds("visibility_timeout", visibility_timeout, timeout_max):
         raise InvalidParameterError("visibility_timeout", visibility_timeout, "more than 0 seconds")
     if time_limit is not None and not time_limit > 0:
         raise InvalidParameterError("time_limit", time_limit, "more than 0 seconds, or None")

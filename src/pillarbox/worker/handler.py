@@ -55,10 +55,10 @@ class Handler:
 
 def _refusal(function: object, why: str = "") -> InvalidParameterError:
     """Return the error for a function that can't be a handler, with its signature."""
-    shown = function
+    signature = function
     if inspect.isroutine(function):
-        shown = f"{function.__module__}.{function.__qualname__}{inspect.signature(function)}"
-    return InvalidParameterError("handler", shown, _FORM + why)
+        signature = f"{function.__module__}.{function.__qualname__}{inspect.signature(function)}"
+    return InvalidParameterError("handler", signature, _FORM + why)
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
@@ -81,8 +81,8 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
     ):
         raise _refusal(function)
     # A second parameter with a default is not the job.
-    wanted = [each.name for each in positional[:2] if each is positional[0] or each in needed]
-    return wanted or ["body"]
+    names = [each.name for each in positional[:2] if each is positional[0] or each in needed]
+    return names or ["body"]
 
 
 def _body_type(function: Any, called: Any, names: list[str]) -> Any:

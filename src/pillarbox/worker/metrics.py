@@ -30,11 +30,11 @@ def measure(dispatcher: Dispatcher, *, registry: Any = None) -> Callable[[], Non
 class _Metrics:
     def __init__(self, registry: Any, stopping: ExitStack) -> None:
         def make(kind: Any, name: str, what: str, *labels: str, **options: Any) -> Any:
-            made = kind(
+            metric = kind(
                 f"pillarbox_worker_{name}", what, ("queue", *labels), registry=registry, **options
             )
-            stopping.callback(registry.unregister, made)
-            return made
+            stopping.callback(registry.unregister, metric)
+            return metric
 
         self._tasks = make(Counter, "tasks", "Messages handled, by outcome", "outcome")
         self._running = make(Gauge, "tasks_running", "Handlers running now")
