@@ -96,7 +96,7 @@ def test_R140_a_queue_where_nobody_had_to_wait_is_left_at_once(
         until(lambda: connection.execute(PARKED).fetchall() == [], "nobody is parked", 20)
         assert receive(box) == ["a"]
         assert receive(box, 0.1) == []
-        time.sleep(10 * listener._GLANCE_SECONDS)
+        time.sleep(10 * listener._LINGER_UNUSED_SECONDS)
         assert len(connection.execute(PARKED).fetchall()) == 1
 
 

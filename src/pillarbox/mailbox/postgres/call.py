@@ -1,4 +1,4 @@
-"""What a verb asks of PostgreSQL: a statement (`Call`), or to wait until there may be more."""
+"""The requests of a verb to PostgreSQL: a statement (`Call`), or a wait for messages."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from pillarbox.mailbox.runner import Verb
 
 
 class Call(Struct, gc=False):
-    """One statement in one round trip; its answer is a list of rows."""
+    """One statement in one round trip; its result is a list of rows."""
 
     queue: str
     statement: str
     parameters: tuple[Any, ...] = ()
-    repeatable: bool = True  # may be sent again after its answer was lost
-    undo: Callable[[Any], Verb[None]] | None = None  # for an answer that a cancelled task missed
-    doubtful: bool = False  # set when it may have been done though no answer came
-    connection: Any = None  # the caller's own, whose transaction this takes part in
-    enter: int | None = None  # no statement: register this process as one that waits at a queue
-    sent: bool = False  # set when the server may have seen this try of it
+    repeatable: bool = True  # may be repeated after its response was lost
+    # Undoes a response that a cancelled task missed.
+    undo: Callable[[Any], Verb[None]] | None = None
+    doubtful: bool = False  # set when it may have taken effect without a response
+    connection: Any = None  # the caller's connection, to use its transaction
+    enter: int | None = None  # no statement: register this process as waiting at a queue
+    sent: bool = False  # set when the server may have received this attempt
 
 
 class Initialise(Struct, gc=False):
@@ -31,12 +32,12 @@ class Initialise(Struct, gc=False):
 
 
 class Wait(Struct, gc=False):
-    """Sleep until the queue may have something new, at most for some seconds."""
+    """Wait until the queue may have new messages, at most for some seconds."""
 
     queue: str
     queue_id: int
-    position: int | None  # what `Call.enter` answered: what came after it ends the wait at once
+    position: int | None  # result of `Call.enter`: a later notification ends the wait at once
     seconds: float
-    due_seconds: float | None  # in how many something is due by itself
-    stop: Callable[[], bool]  # true if nobody should wait any more
-    ticket: int  # its place among those who wait, which it keeps when it waits again
+    due_seconds: float | None  # seconds until the next timer is due
+    stop: Callable[[], bool]  # returns True to end the wait
+    ticket: int  # its position among the waiters, which it keeps when it waits again

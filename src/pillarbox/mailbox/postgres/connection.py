@@ -1,8 +1,8 @@
 """A pool of connections to one database, for threads and for asyncio.
 
-The calls of psycopg's connections have the same names for both. Here each is yielded, and
-`run_blocking` or `run_awaiting` (see `runner`) runs what is written once. A connection is taken for
-the time of a call, so calls never wait for one another.
+psycopg's sync and async connections have the same methods. Here each result is yielded, and
+`run_blocking` or `run_awaiting` (see `runner`) runs code that is written once. A connection is
+taken for the duration of a call, so calls never wait for one another.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from pillarbox.mailbox.runner import (
 
 
 class _Pool:
-    """The connections of one mailbox, and of those that share them with it."""
+    """The connections of one mailbox, and of those that share its connection."""
 
-    _sleep: Any  # of threads or of asyncio
-    _connect: Any  # of psycopg, likewise
+    _sleep: Any  # time.sleep or asyncio.sleep
+    _connect: Any  # psycopg's sync or async connect
     _enter: Any  # registers this process at a queue; see `Listener.enter`
 
     def __init__(self, database: Database) -> None:
@@ -82,9 +82,9 @@ class _Pool:
         while self._idle:
             try:
                 connection = self._idle.pop()
-            except IndexError:  # another thread was quicker
+            except IndexError:  # another thread took the last one
                 break
-            # What a server writes to an idle connection is a farewell.
+            # Data on an idle connection means that the server is closing it.
             if not connection.closed and not select.select([connection.fileno()], [], [], 0)[0]:
                 return connection
             yield connection.close()
@@ -109,7 +109,7 @@ class _Pool:
             self._idle.append(connection)
 
     def _forget(self) -> None:
-        """After a fork: these are the parent's."""
+        """Drop the connections after a fork: they belong to the parent."""
         self._pid = os.getpid()
         self._idle = []
         self._listener = None
@@ -122,7 +122,7 @@ class _Pool:
         return self._listener
 
     def _wait(self, wait: Wait, wake: Callable[[], None], sleep: Any) -> Verb[None]:
-        """Wait in line; `sleep` ends after some seconds, or when `wake` is called."""
+        """Wait for a notification; `sleep` ends after some seconds, or when `wake` is called."""
         if wait.position is None:
             yield sleep(min(wait.seconds, POLL_SECONDS, wait.due_seconds or POLL_SECONDS))
             return
@@ -175,14 +175,14 @@ class PostgresConnection(_Pool, Connection):
 
 
 class PostgresClient(PostgresConnection, Closing):
-    """Statements to the database that a URL names, over a connection of its own."""
+    """Runs statements in the database of a URL, over its own connection."""
 
     def __init__(self, url: str) -> None:
         conninfo, self.queue, _ = parse_url(url)
         super().__init__(Database(conninfo, RETRY_SECONDS, pooler=False))
 
     def ask(self, statement: str, *parameters: Any) -> list[Any]:
-        """The rows that a statement answers with."""
+        """Run a statement and return its rows."""
         rows: list[Any] = self.do(Call(self.queue or "-", statement, parameters))
         return rows
 
@@ -215,7 +215,7 @@ class AsyncPostgresConnection(ShieldedCalls, _Pool, AsyncConnection):
     async def _enter(self, queue_id: int) -> int | None:
         listener = self._listening()
         position = listener.position(queue_id)
-        if position is None:  # it has to ask the server
+        if position is None:  # it has to register at the server
             position = await asyncio.to_thread(listener.enter, queue_id)
         return position
 
@@ -224,8 +224,8 @@ class AsyncPostgresConnection(ShieldedCalls, _Pool, AsyncConnection):
 
 
 def execute(connection: Any, call: Call) -> Verb[list[Any]]:
-    """The rows that a statement answers with."""
-    # Not `connection.cursor()`: one of the caller's may make other cursors, and other rows.
+    """Run a statement and return its rows."""
+    # Not `connection.cursor()`: the caller's connection may have other cursor and row factories.
     asynchronous = isinstance(connection, psycopg.AsyncConnection)
     kind: Any = psycopg.AsyncCursor if asynchronous else psycopg.Cursor
     cursor = kind(connection, row_factory=tuple_row)

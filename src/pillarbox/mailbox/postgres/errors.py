@@ -1,4 +1,4 @@
-"""What an error of psycopg or of the server means for a mailbox."""
+"""Translates errors of psycopg and PostgreSQL to mailbox errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pillarbox.mailbox.postgres.call import Call
 
 SERVER_VERSION_MIN = 130000
 
-# Nothing was done, and another try, perhaps at another server, may have more luck.
+# Temporary refusals: nothing was changed, and a retry, perhaps on another server, may succeed.
 NOT_YET = (
     e.CannotConnectNow,
     e.DeadlockDetected,
@@ -41,7 +41,7 @@ class SchemaMissingError(MailboxError):
 
 
 def is_lost(error: psycopg.Error) -> bool:
-    """Whether the connection is gone: what was asked may have been done, or not."""
+    """Return whether the connection was lost: the statement may have taken effect."""
     if isinstance(error, (e.AdminShutdown, e.CrashShutdown)):
         return True
     return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and (
@@ -50,7 +50,7 @@ def is_lost(error: psycopg.Error) -> bool:
 
 
 def is_hopeless(error: psycopg.Error) -> bool:
-    """Whether connecting again won't help: the server is there, and does not want us."""
+    """Return whether reconnecting is pointless, because the server refused our credentials."""
     text = str(error)
     return (
         isinstance(error, (*_REFUSED, e.InvalidCatalogName, e.InsufficientPrivilege))
@@ -71,7 +71,7 @@ def refused_connection(queue: str, error: psycopg.Error) -> MailboxError:
 
 
 def translated(call: Call, error: psycopg.Error) -> MailboxError:
-    """The error of a mailbox for what the server said; nothing was changed."""
+    """Return the mailbox error for a server error; nothing was changed."""
     queue, text = call.queue, _text(error)
     if error.sqlstate == "PB404":
         return QueueDeletedError(f"mailbox {queue!r}: the queue was deleted; open it again")

@@ -1,4 +1,4 @@
-"""What a PostgreSQL server says of itself, for `pillarbox doctor URL`."""
+"""Reads the status of a PostgreSQL server, for `pillarbox doctor URL`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIELDS = {
 
 
 def server_facts(url: str) -> dict[str, Any]:
-    """Settings of the server, and the versions of the schema: there, and known here."""
+    """Return settings of the server, and the schema versions there and in this Pillarbox."""
     (row,) = ask(url, f"SELECT {', '.join(_FIELDS.values())}")
     try:
         rows = ask(url, "SELECT version FROM pillarbox.schema_version")

@@ -29,7 +29,7 @@ from pillarbox.mailbox.postgres.options import named_in
 from pillarbox.mailbox.verbs import user_attributes
 
 START = "0-0"
-_NUMBER_BITS = 20  # of an event in its transaction; the rest of an index is the transaction's id
+_NUMBER_BITS = 20  # of the event number in an index; the higher bits are the transaction id
 _READ = (
     "SELECT index, at, enqueued_at, kind, message_id, body, head, fields FROM pillarbox.events "
     "WHERE queue = %s::integer AND index >= %s::bigint AND index < %s::bigint "
@@ -60,7 +60,7 @@ _AT_TIME = (
 
 
 class Row(Struct, frozen=True, gc=False):
-    """One event as the table has it. Times are microseconds."""
+    """One row of the event table. Times are microseconds."""
 
     index: int
     at: int
@@ -82,24 +82,24 @@ class Row(Struct, frozen=True, gc=False):
 
 
 class Bounds(NamedTuple):
-    """What there is to read: from `first` up to `end`. What was before `lost` was trimmed."""
+    """The readable range, `first` up to `end`. Events before `lost` were trimmed."""
 
     queue: int
-    kept: bool  # whether the queue keeps its history
+    kept: bool  # whether the queue records its history
     lost: int
     first: int
     end: int
 
 
 class EventTable(PostgresClient):
-    """The events of one queue, over a connection of its own."""
+    """The events of one queue, over its own connection."""
 
     def __init__(self, url: str) -> None:
-        named_in(url)  # raises if it names no queue
+        named_in(url)  # raises if the URL names no queue
         super().__init__(url)
 
     def bounds(self) -> Bounds | None:
-        """None if there is no such queue."""
+        """Return the readable range; None if the queue does not exist."""
         try:
             rows = self.ask("SELECT * FROM pillarbox.history_bounds(%s)", self.queue)
         except SchemaMissingError:
@@ -109,30 +109,30 @@ class EventTable(PostgresClient):
     def read(
         self, queue: int, start: int, stop: int, count: int, kinds: Collection[str] | None = None
     ) -> list[Row]:
-        """At most so many events, from an index on; of these kinds only, if any are given."""
+        """Return up to `count` events from index `start` on, of these kinds or of all."""
         wanted = None if kinds is None else list(kinds)
         rows = self.ask(_READ, str(queue), str(start), str(stop), wanted, wanted, str(count))
         return [Row(*row) for row in rows]
 
     def after(self, queue: int, start: int, stop: int, count: int) -> int:
-        """The index behind so many events from `start` on, or behind all that are before `stop`."""
+        """Return the index after `count` events from `start`, or after the last before `stop`."""
         found: int | None = self._one(_AFTER, queue, start, stop, count)
         return start if found is None else found
 
     def event_bytes(self, queue: int, start: int) -> int:
-        """About how long an event is, from an index on."""
+        """Return the average size of events from an index on, in bytes."""
         return int(self._one(_SIZE, queue, start) or 1)
 
     def count(self, queue: int, start: int, stop: int) -> int:
         return int(self._one(_COUNT, queue, start, stop))
 
     def every(self, queue: int, start: int, stop: int, count: int) -> list[int]:
-        """The indices that cut a range into parts of so many events."""
+        """Return the indices that split a range into parts of `count` events."""
         rows = self.ask(_EVERY, str(queue), str(start), str(stop), str(count))
         return [row[0] for row in rows]
 
     def at_time(self, queue: int, start: int, microseconds: int) -> int | None:
-        """The first event from an index on that was written then or later."""
+        """Return the first event from `start` on that was written at or after a time."""
         found: int | None = self._one(_AT_TIME, queue, start, microseconds)
         return found
 
@@ -146,19 +146,19 @@ class EventTable(PostgresClient):
 
 
 class Event(Struct, frozen=True):
-    """What happened to a message. `details` has the fields that only some kinds have."""
+    """An event of a message. `details` has the fields that only some kinds have."""
 
     offset: str
     kind: str
-    message_id: str  # empty: it happened to all of them
+    message_id: str  # empty: all messages
     at: datetime
-    body: bytes | None = None  # of what was sent or scheduled, as are the attributes
+    body: bytes | None = None  # of sent and scheduled messages, like the attributes
     attributes: dict[str, str] = {}
     details: dict[str, Any] = {}
 
 
 def read(url: str, after: str = START, count: int = 1_000) -> list[Event]:
-    """Up to `count` events of a queue, in order, that follow the offset `after`."""
+    """Return up to `count` events of a queue after the offset `after`, in order."""
     limits.whole("count", count, 1, limits.MESSAGES_MAX)
     start = _index("after", after) + 1
     with EventTable(url) as table:
@@ -168,7 +168,7 @@ def read(url: str, after: str = START, count: int = 1_000) -> list[Event]:
 
 
 def trim(url: str, before: str) -> int:
-    """Delete the events before an offset; returns their number."""
+    """Delete the events before an offset; return how many were deleted."""
     with EventTable(url) as table:
         return table.trim(_index("before", before))
 

@@ -1,10 +1,10 @@
-"""One listener for each process and database: it wakes receivers that wait at a queue.
+"""One listener per process and database: wakes receivers that wait at a queue.
 
-While a process waits at a queue it holds a shared advisory lock there, by which senders know that
-somebody wants to be notified (`pillarbox.wake` in line.sql). One thread reads the notifications,
-wakes one receiver for each message, and looks at the clock for what is due by itself.
+While a process waits at a queue it holds a shared advisory lock, which tells senders to notify it
+(`pillarbox.wake` in line.sql). One thread reads the notifications, wakes one receiver per message,
+and watches the clock for messages that come due.
 
-Behind a transaction pooler there is no LISTEN and no lock of a session: receivers poll then.
+Behind a transaction pooler there is no LISTEN and no session lock: then receivers poll.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from msgspec import Struct
 
 from pillarbox.logger import logger
 
-POLL_SECONDS = 1.0  # where there is no LISTEN
-_LOOK_AGAIN_SECONDS = 10.0  # one receiver at each queue looks this often, whatever happens
-_LINGER_SECONDS = 1.0  # a queue is left when nobody has waited there for this long,
-_GLANCE_SECONDS = 0.05  # or when nobody had to wait: senders notify us until then
+POLL_SECONDS = 1.0  # without LISTEN
+_POLL_ANYWAY_SECONDS = 10.0  # one receiver per queue polls this often in any case
+_LINGER_SECONDS = 1.0  # leave a queue when no receiver has waited there for this long,
+_LINGER_UNUSED_SECONDS = 0.05  # or this long if none had to wait: until then senders must notify
 _PARKED = 1885500417  # see line.sql
 
 _listeners: dict[tuple[int, str], Listener] = {}
@@ -34,25 +34,25 @@ _registry = threading.RLock()
 
 
 class Waiter(Struct, eq=False):
-    """A receiver that waits; `wake` may be called from any thread."""
+    """A waiting receiver; `wake` may be called from any thread."""
 
     wake: Callable[[], None]
     stop: Callable[[], bool]
-    ticket: int = 0  # who has the lowest is woken first
+    ticket: int = 0  # the lowest is woken first
     woken: bool = False
 
 
 class _WaitList:
-    """Those who wait at one queue."""
+    """The waiting receivers of one queue."""
 
     __slots__ = ("left_at", "linger_seconds", "look_at", "position", "waiters")
 
     def __init__(self) -> None:
-        self.waiters: list[Waiter] = []  # by their tickets
-        self.position = 0  # grows with every notification
-        self.look_at = time.monotonic() + _LOOK_AGAIN_SECONDS
+        self.waiters: list[Waiter] = []  # sorted by ticket
+        self.position = 0  # incremented by every notification
+        self.look_at = time.monotonic() + _POLL_ANYWAY_SECONDS
         self.left_at = time.monotonic()
-        self.linger_seconds = _GLANCE_SECONDS
+        self.linger_seconds = _LINGER_UNUSED_SECONDS
 
     def wake(self, count: int) -> None:
         self.position += 1
@@ -64,7 +64,7 @@ class _WaitList:
 
 
 def listener_for(conninfo: str, pooler: bool = False) -> Listener:
-    """The listener of this process for a database; each caller calls `release` in the end.
+    """Return this process's listener for a database; each caller must call `release` later.
 
     Behind a pooler it does not listen: receivers poll.
     """
@@ -78,7 +78,7 @@ def listener_for(conninfo: str, pooler: bool = False) -> Listener:
 
 
 class Listener:
-    """Made by `listener_for`. Safe from any thread, and from a signal handler."""
+    """Created by `listener_for`. Safe to use from any thread, and from a signal handler."""
 
     def __init__(self, conninfo: str, pooler: bool) -> None:
         self._conninfo = conninfo
@@ -97,17 +97,17 @@ class Listener:
             )
 
     def parked(self, queue: int) -> int:
-        """How many receivers of this process wait at a queue."""
+        """Return how many receivers of this process wait at a queue."""
         waiting = self._wait_lists.get(queue)
         return len(waiting.waiters) if waiting is not None else 0
 
     def position(self, queue: int) -> int | None:
-        """How far a queue was notified; None if this process is not registered there."""
+        """Return the notification count of a queue; None if this process is not registered."""
         waiting = self._wait_lists.get(queue)
         return None if waiting is None else waiting.position
 
     def enter(self, queue: int) -> int | None:
-        """Register this process at a queue; None where receivers have to poll."""
+        """Register this process at a queue and return the position; None if receivers must poll."""
         with self._lock:
             if self._pooler:
                 return None
@@ -126,7 +126,7 @@ class Listener:
     def join(
         self, queue: int, position: int | None, waiter: Waiter, due_seconds: float | None
     ) -> bool:
-        """Wait in line; False if there was a notification after `position`."""
+        """Add a waiter; return False if there was a notification after `position`."""
         with self._lock:
             waiting = self._wait_lists.get(queue)
             if waiting is None or waiting.position != position:
@@ -141,7 +141,7 @@ class Listener:
             return True
 
     def leave(self, queue: int, waiter: Waiter, *, heard: bool) -> None:
-        """Wait no longer. A wake-up that was not heard goes to the next one."""
+        """Remove a waiter. If it missed its wake-up, wake the next one."""
         with self._lock:
             waiting = self._wait_lists.get(queue)
             if waiting is None:
@@ -154,7 +154,7 @@ class Listener:
                 waiting.waiters.remove(waiter)
 
     def wake(self, queue: int, *, stopped: bool = False) -> None:
-        """Wake all who wait at a queue, or those who should wait no longer."""
+        """Wake all waiters of a queue, or only those whose mailbox was closed."""
         with self._lock:
             waiting = self._wait_lists.get(queue)
             for waiter in list(waiting.waiters) if waiting is not None else ():
@@ -162,7 +162,7 @@ class Listener:
                     waiter.wake()
 
     def release(self) -> None:
-        """One user less; the last one closes the connection."""
+        """Decrement the reference count; the last user closes the connection."""
         with _registry, self._lock:
             self.users -= 1
             if self.users == 0:
@@ -185,7 +185,7 @@ class Listener:
         self._thread.start()
 
     def _disconnect(self) -> None:
-        """Forget the connection, and let everybody look; they register again if need be."""
+        """Drop the connection and wake all waiters; they register again if necessary."""
         connection, self._connection = self._connection, None
         wait_lists, self._wait_lists = self._wait_lists, {}
         for waiting in wait_lists.values():
@@ -211,7 +211,7 @@ class Listener:
                 with self._lock:
                     if self._connection is not connection:
                         break
-                    seconds = self._look_at_clock()
+                    seconds = self._check_clock()
                     socket = connection.fileno()
                 ready, _, _ = select.select([socket, pipe[0]], [], [], seconds)
                 if pipe[0] in ready:
@@ -234,10 +234,10 @@ class Listener:
             while (notification := connection.pgconn.notifies()) is not None:
                 self._notified(notification.extra.decode())
 
-    def _look_at_clock(self) -> float:
-        """Wake whoever should look by now; in how many seconds to do this again."""
+    def _check_clock(self) -> float:
+        """Wake the waiters whose time has come; return the seconds until the next check."""
         now = time.monotonic()
-        following = now + _LOOK_AGAIN_SECONDS
+        following = now + _POLL_ANYWAY_SECONDS
         for queue, waiting in list(self._wait_lists.items()):
             if not waiting.waiters and now - waiting.left_at > waiting.linger_seconds:
                 self._connection.execute(
@@ -247,7 +247,7 @@ class Listener:
                 del self._wait_lists[queue]
                 continue
             if waiting.look_at <= now:
-                waiting.look_at = now + _LOOK_AGAIN_SECONDS
+                waiting.look_at = now + _POLL_ANYWAY_SECONDS
                 waiting.wake(1)
             following = min(following, waiting.look_at)
             if not waiting.waiters:

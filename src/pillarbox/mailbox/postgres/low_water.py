@@ -1,9 +1,9 @@
-"""The low-water mark of a queue: below it, as far as this mailbox knows, nothing is ready.
+"""The low-water mark of a queue: below it, this mailbox knows of no ready message.
 
-The index entries of messages that are gone stay until a vacuum, and with an old snapshot open even
-longer. A claim that starts at the mark does not walk them. What turns up below it all the same (a
-late commit, a claim that was rolled back) is found by a look at everything, now and then: those
-looks take at most a twentieth of the time.
+Index entries of deleted messages remain until a vacuum, and longer while an old snapshot is open. A
+claim that starts at the mark does not scan them. Messages that still appear below it (a late
+commit, a claim that was rolled back) are found by occasional full scans, which take at most a
+twentieth of the time.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from msgspec import Struct, field
 
 from pillarbox.mailbox.postgres import wire
 
-_PRIORITY_BITS = 55  # a rank is the priority (255 less it) and, below that, the place
+_PRIORITY_BITS = 55  # a rank is 255 - priority in the high bits, then the place
 _SHARE = 20
 _INTERVAL_SECONDS_MAX = 10.0
 _QUICK_SECONDS = 0.02
 
 
 class Start(Struct, gc=False):
-    """Where one look begins, and when."""
+    """Where a scan starts, and when."""
 
     whole: bool
     marks: str
@@ -31,32 +31,33 @@ class Start(Struct, gc=False):
 
 
 class LowWater:
-    """What one mailbox object knows. Threads share it: an older mark is only a slower one."""
+    """The marks of one mailbox object. Threads share it: an outdated mark is only slower."""
 
     def __init__(self) -> None:
-        self._marks: dict[int, int] = {}  # by priority, as a rank has it
+        self._marks: dict[int, int] = {}  # by priority, as encoded in a rank
         self._rewinds = -1
         self._whole_at = 0.0
-        self._took = 0.0  # the last look at everything, in seconds
-        self.since = 0  # everything due before this has happened
+        self._took = 0.0  # duration of the last full scan, in seconds
+        self.since = 0  # everything due before this is settled
 
     def start(self, *, parking: bool = False) -> Start:
-        """Where to begin now: at the marks, or at the very beginning.
+        """Return where to start: at the marks, or at the beginning for a full scan.
 
-        Who is about to wait looks at everything, if that is quick: it need not get up for it then.
+        A receiver that is about to wait makes a full scan if that is quick, so it need not wake for
+        one.
         """
         if time.monotonic() >= self._whole_at or (parking and self._took < _QUICK_SECONDS):
             return Start(True, "{}", -1, 0)
         return Start(False, wire.array(sorted(self._marks.values())), self._rewinds, self.since)
 
     def learn(self, start: Start, ranks: list[int], rewinds: int, since: int) -> None:
-        """What a look found."""
+        """Update the marks from the result of a scan."""
         found: dict[int, int] = {}
         for rank in ranks:
             priority = rank >> _PRIORITY_BITS
             found[priority] = max(rank + 1, found.get(priority, 0))
         self.since = since
-        if rewinds != self._rewinds:  # then the look was at everything, down to the last it found
+        if rewinds != self._rewinds:  # then it was a full scan, up to the last message found
             last = max(found, default=1 << 8)
             self._marks = {p: mark for p, mark in self._marks.items() if p <= last}
             self._rewinds = rewinds
@@ -68,5 +69,5 @@ class LowWater:
         self._marks |= found
 
     def seconds_to_whole(self) -> float:
-        """In how many seconds the next look at everything is due."""
+        """Return the seconds until the next full scan is due."""
         return max(0.0, self._whole_at - time.monotonic())

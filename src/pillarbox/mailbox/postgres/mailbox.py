@@ -1,4 +1,4 @@
-"""`PostgresMailbox` and `AsyncPostgresMailbox`: a queue in a database, behind a pooler or not."""
+"""`PostgresMailbox` and `AsyncPostgresMailbox`: queues in a database, with or without a pooler."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class PostgresMessage(Message[B], Generic[B], frozen=True, eq=False, gc=False):
     """`Message`, whose `acknowledge` may take part in a transaction."""
 
     def acknowledge(self, *, strict: bool = False, connection: Any = None) -> bool:
-        """The work is done: delete the message.
+        """Delete the message: the work is done.
 
-        With `connection` this happens if and when its transaction commits: together with what the
-        work wrote, or not at all. Use `strict=True` there, so that a delivery that is over raises
-        and the transaction is rolled back.
+        With `connection`, delete it when its transaction commits: together with what the work
+        wrote, or not at all. Then use `strict=True`, so that an expired lease raises and the
+        transaction is rolled back.
         """
         verbs = self._mailbox._in(connection)
         return self._settle(verbs.acknowledge((self._delivery,)), strict, "acknowledge")
@@ -34,7 +34,7 @@ class AsyncPostgresMessage(AsyncMessage[B], Generic[B], frozen=True, eq=False, g
     """`AsyncMessage`, whose `acknowledge` may take part in a transaction."""
 
     async def acknowledge(self, *, strict: bool = False, connection: Any = None) -> bool:
-        """The work is done: delete the message, with `connection` as part of its transaction."""
+        """Delete the message: the work is done; with `connection`, as part of its transaction."""
         verbs = self._mailbox._in(connection)
         return await self._settle(verbs.acknowledge((self._delivery,)), strict, "acknowledge")
 
@@ -67,7 +67,7 @@ class PostgresMailbox(AbstractMailbox[B], Generic[B]):
     def send_many(
         self, bodies: Iterable[B], *, connection: Any = None, **options: Unpack[BatchOptions]
     ) -> list[str]:
-        """Send all of them, or none, in one step; with `connection`, in its transaction."""
+        """Send all messages or none; with `connection`, in its transaction."""
         return self._run(self._in(connection).send(list(bodies), **options))
 
     def acknowledge_many(
@@ -101,7 +101,7 @@ class AsyncPostgresMailbox(AbstractAsyncMailbox[B], Generic[B]):
     async def send_many(
         self, bodies: Iterable[B], *, connection: Any = None, **options: Unpack[BatchOptions]
     ) -> list[str]:
-        """Send all of them, or none, in one step; with `connection`, in its transaction."""
+        """Send all messages or none; with `connection`, in its transaction."""
         return await self._run(self._in(connection).send(list(bodies), **options))
 
     async def acknowledge_many(

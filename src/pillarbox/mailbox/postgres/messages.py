@@ -1,7 +1,7 @@
-"""One queue: opening it, calling its functions, and messages into it and out of it.
+"""One queue: opening it, calling its functions, sending and receiving messages.
 
-A receive is a claim, and a wait while there is nothing. A body that does not decode is never lost:
-it is logged, and dead-lettered by policy.
+A receive claims messages, and waits while there are none. A body that does not decode is logged,
+and dead-lettered by policy.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ FINISH = (
     "%s::bytea[], %s::bigint)"
 )
 _SECOND_US = 1_000_000
-_NAP_SECONDS = 0.005  # while a sender has yet to commit; then doubled
+_NAP_SECONDS = 0.005  # while a sender has not committed yet; then doubled
 _NAP_SECONDS_MAX = 1.0
 _tickets = count(1)
 _in_line = itemgetter(wire.RANK, wire.PLACE)
 
 
 class Settings(NamedTuple):
-    """What a queue was opened with, by whoever did so first."""
+    """The settings of a queue, from when it was first opened."""
 
     queue_id: int
     redelivery: str
@@ -69,7 +69,7 @@ class Settings(NamedTuple):
 
 
 class Found(Struct):
-    """The answer of one claim."""
+    """The result of one claim."""
 
     rows: list[wire.Row]
     token: bytes
@@ -80,21 +80,21 @@ class Found(Struct):
 
 
 class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
-    """Opens a queue, sends messages, and receives them or looks at them."""
+    """The verbs that open a queue, send, receive and peek."""
 
     in_flight_max: int | None = None
 
     def __init__(self, name: str, database: str, codec: Codec[T], max_body_bytes: int) -> None:
         super().__init__(name, codec, max_body_bytes)
-        self.database = database  # what libpq is told of it
-        self.wanted: Mapping[str, Any] = {}  # how the queue is to be opened
+        self.database = database  # connection string for libpq
+        self.wanted: Mapping[str, Any] = {}  # the options to open the queue with
         self.settings: Settings | None = None
         self.queue_id: int | None = None  # once it is open
         self.low_water = LowWater()
-        self.connection: Any = None  # the caller's, whose transaction these verbs take part in
+        self.connection: Any = None  # the caller's connection, to use its transaction
 
     def within(self, connection: Any) -> Self:
-        """These verbs as a part of the transaction of a psycopg connection."""
+        """Return a copy of these verbs that runs in the transaction of a psycopg connection."""
         verbs = copy(self)
         verbs.connection = connection
         return verbs
@@ -111,7 +111,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
             yield from self._declare()
 
     def _declare(self) -> Verb[Settings]:
-        """These settings are for a new queue, the dead letters and the history for any."""
+        """Open the queue. An existing queue takes only `dead_letters` and `history`."""
         wanted = self.wanted
         policy: DeadLetterPolicy | None = wanted.get("dead_letters")
         capacity = wanted.get("capacity")
@@ -142,12 +142,12 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         return self.settings
 
     def call(self, statement: str, *parameters: Any) -> Call:
-        """A statement whose first parameter is this queue."""
+        """Return a call of a statement whose first parameter is this queue."""
         parameters = str(self.queue_id), *parameters
         return Call(self.name, statement, parameters, connection=self.connection)
 
     def ask(self, call: Call) -> Verb[Any]:
-        """Its rows. A queue that was deleted is created again, without its settings."""
+        """Run a call and return its rows. If the queue was deleted, create it with defaults."""
         if self.settings is None:
             yield from self.open()
             call.parameters = str(self.queue_id), *call.parameters[1:]
@@ -184,7 +184,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         return [wire.public_id(number) for number in ids]
 
     def answer(self, in_reply_to: str, body: Any) -> Verb[str]:
-        """Send `body` as the answer to a message."""
+        """Send `body` as the reply to a message."""
         data, noted = answer(in_reply_to, body)
         limits.body_bytes(data, self.max_body_bytes)
         reply_queue = is_reply_queue(self.name)
@@ -193,14 +193,14 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         try:
             yield from self._declare()
         except MailboxError:
-            if reply_queue:  # a client makes its own, and is gone
+            if reply_queue:  # only a client creates it, and it has closed
                 return dropped(self.name, in_reply_to)
             raise
         ids = yield from self._send(Outgoing([data], attributes=noted))
         return ids[0]
 
     def expire(self) -> Verb[None]:
-        """Let the queue end by itself if nothing happens for long: its client may be gone."""
+        """Renew the expiry of a reply queue, which ends if its client is gone."""
         statement = "SELECT pillarbox.expire_queue(%s, %s::integer)"
         yield Call(self.name, statement, (self.name, str(IDLE_SECONDS_MAX)))
 
@@ -230,7 +230,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
                 raise MailboxFullError(f"too many messages of {self.name!r} are in flight")
             if left <= 0 or self.closed:
                 return []
-            if not entered:  # while a process is parked, all senders have to notify it
+            if not entered:  # register late: while a process is parked, all senders must notify it
                 if parking or start.whole:
                     position = yield Call(self.name, "", enter=self.queue_id)
                     entered = True
@@ -263,7 +263,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         *rows, last = yield from self.ask(call)
         rows.sort(key=_in_line)
         _, rewinds, since, now, quiet, crowded, due, *_ = last
-        theirs = last[wire.REASON]  # of an attempt that was made before: nothing was looked for
+        theirs = last[wire.REASON]  # a repeated attempt: nothing was scanned
         ranks = [] if theirs else [row[wire.RANK] for row in rows]
         self.low_water.learn(start, ranks, rewinds, since)
         at = None if due is None else int(due)
@@ -272,13 +272,13 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
     def _closed_after(
         self, position: int | None, seconds: float, due: float | None, ticket: int
     ) -> Verb[bool]:
-        """Wait until there may be something; whether the mailbox was closed meanwhile."""
+        """Wait until messages may be ready; return whether the mailbox was closed meanwhile."""
         assert self.queue_id is not None
         yield Wait(self.name, self.queue_id, position, seconds, due, lambda: self.closed, ticket)
         return self.closed
 
     def _give_back(self, token: bytes, rows: Any) -> Verb[None]:
-        """Undo a claim that nobody saw."""
+        """Return messages of a claim whose caller was cancelled."""
         if not rows or len(rows) == 1:
             return
         ids = [row[wire.ID] for row in sorted(rows[:-1], key=_in_line, reverse=True)]
@@ -291,7 +291,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         return self.received(mailbox, deliveries, numbers, list(map(self._read, rows)))
 
     def _read(self, row: wire.Row) -> Body:
-        """The body of a message as this mailbox reads it."""
+        """Return the body of a message in the form this mailbox decodes."""
         body: bytes = row[wire.BODY]
         if row[wire.HEAD] is None:
             return body
@@ -305,7 +305,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         return (yield from self._declare()).dead is not None
 
     def _seen(self, row: wire.Row, extra: int, mailbox: Any) -> Any:
-        """A message that is looked at, not held."""
+        """Return a peeked message."""
         data = self._read(row)
         if isinstance(data, SerializationError):
             row = (*row[: wire.HEAD], None, *row[wire.BODY :])
@@ -315,5 +315,5 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
 
 
 def _bare(row: wire.Row) -> wire.Row:
-    """A row without its body, which a message has already."""
+    """Return a row without its body, which the message already has."""
     return (*row[: wire.BODY], None, *row[wire.ATTEMPTS :])

@@ -1,8 +1,8 @@
-"""How a mailbox on PostgreSQL is opened: its options, its URL, and the database behind it.
+"""The options of a mailbox on PostgreSQL, its URL, and the database it names.
 
     postgresql://user:password@host:5432/database/orders
 
-What stands behind a `?` are options of the mailbox or of libpq (`sslmode`, `target_session_attrs`).
+The query after `?` has options of the mailbox or of libpq (`sslmode`, `target_session_attrs`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pillarbox.mailbox.protocol import FairOptions
 
 RETRY_SECONDS = 15.0
 _CONNECT_SECONDS = 5
-WHO_ANSWERS = "SELECT pg_backend_pid()"  # behind a pooler, another than the one that we met
+WHO_ANSWERS = "SELECT pg_backend_pid()"  # behind a pooler, differs from the pid of the connection
 _FORM = "postgresql://user@host/database/name"
 
 
@@ -56,7 +56,7 @@ class Database:
         return None if self.pooler else 2
 
     def needs_check(self, connection: Any) -> bool:
-        """Whether this is the first connection; raises if its server is too old."""
+        """Return whether this is the first connection; raise if its server is too old."""
         version = connection.info.server_version
         if version < SERVER_VERSION_MIN:
             raise MailboxConnectionError(
@@ -66,7 +66,7 @@ class Database:
         return not self._checked
 
     def check(self, connection: Any, row: Any) -> None:
-        """Learn from the answer to `WHO_ANSWERS` whether a pooler is in between."""
+        """Detect a pooler from the result of `WHO_ANSWERS`."""
         self._checked = True
         if row[0] != connection.info.backend_pid:
             self.pooler = True
@@ -74,7 +74,7 @@ class Database:
 
 
 class CheckedOptions:
-    """The options of one mailbox, checked."""
+    """The validated options of one mailbox."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         check_options(options, _OPTIONS)
@@ -92,7 +92,7 @@ class CheckedOptions:
 
 
 def parse_url(url: str) -> tuple[str, str, dict[str, Any]]:
-    """What libpq is told of the database, the mailbox in the URL if any, and its options."""
+    """Return libpq's connection string, the mailbox name in the URL if any, and its options."""
     parts = urlsplit(url)
     path = [unquote(part) for part in parts.path.split("/") if part]
     rooted = parts.path.startswith("/")
@@ -109,7 +109,7 @@ def parse_url(url: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def named_in(url: str) -> tuple[str, dict[str, Any]]:
-    """The mailbox that a URL names, and the options to open it with."""
+    """Return the mailbox name of a URL, and the options to open it with."""
     _, name, options = parse_url(url)
     if not name:
         raise InvalidParameterError("url", url, f"of the form {_FORM}")

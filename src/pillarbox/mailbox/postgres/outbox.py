@@ -4,9 +4,9 @@
         connection.execute("INSERT INTO orders ...")
         Outbox(connection, "http://broker:9324/orders", Order).send(order)
 
-If the transaction commits, a relay (`pillarbox outbox relay`) sends the message; if not, nobody
-ever sees it. A relay that dies between sending and deleting sends again with the same
-deduplication id, by which the mailbox knows it.
+If the transaction commits, a relay (`pillarbox outbox relay`) sends the message; otherwise it is
+never sent. A relay that dies between sending and deleting sends again with the same deduplication
+id, so that the mailbox drops the duplicate.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PUT = "SELECT * FROM pillarbox.put_outbox(%s, %b::bytea[], %s::bytea, %s::int, 
 
 
 class _OutboxVerbs(PostgresVerbs[T], Generic[T]):
-    """The checks of every send, and another place to put the messages."""
+    """Verbs that validate a send as usual, and write the messages to the outbox."""
 
     def _send(self, sent: Outgoing) -> Verb[list[str]]:
         if not sent.bodies:
@@ -62,11 +62,11 @@ class Outbox(Generic[T]):
         self._verbs: _OutboxVerbs[T] = _verbs(connection, url, body_type, asynchronous=False)
 
     def send(self, body: T, **options: Unpack[SendOptions]) -> str:
-        """Write a message to the outbox; returns the deduplication id that it will be sent with."""
+        """Write a message to the outbox; return the deduplication id it will be sent with."""
         return run_sync(_do, self._verbs.send((body,), **options))[0]
 
     def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        """Write all of them to the outbox, in order; returns the deduplication id of each."""
+        """Write messages to the outbox, in order; return the deduplication id of each."""
         return run_sync(_do, self._verbs.send(list(bodies), **options))
 
 
@@ -77,11 +77,11 @@ class AsyncOutbox(Generic[T]):
         self._verbs: _OutboxVerbs[T] = _verbs(connection, url, body_type, asynchronous=True)
 
     async def send(self, body: T, **options: Unpack[SendOptions]) -> str:
-        """Write a message to the outbox; returns the deduplication id that it will be sent with."""
+        """Write a message to the outbox; return the deduplication id it will be sent with."""
         return (await run_async(_do_async, self._verbs.send((body,), **options)))[0]
 
     async def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        """Write all of them to the outbox, in order; returns the deduplication id of each."""
+        """Write messages to the outbox, in order; return the deduplication id of each."""
         return await run_async(_do_async, self._verbs.send(list(bodies), **options))
 
 

@@ -26,7 +26,7 @@ FROM pg_stat_user_tables WHERE schemaname = 'pillarbox' AND relname = 'messages'
 
 
 def list_queues(url: str) -> list[str]:
-    """The URLs of all queues in a database; if the URL names a queue, that one, if it exists."""
+    """Return the URLs of all queues in a database; if the URL names a queue, only that one."""
     _, name, _ = parse_url(url)
     try:
         rows = ask(url, "SELECT name FROM pillarbox.queues ORDER BY name")
@@ -50,21 +50,21 @@ def delete_queue(url: str) -> None:
 
 
 def describe_queue(url: str) -> QueueDescription | None:
-    """What is known of a queue; None if it does not exist."""
+    """Return the description of a queue; None if it does not exist."""
     name, _ = named_in(url)
     rows = ask(url, DESCRIBE, name)
     return description(rows[0]) if rows else None
 
 
 def description(row: Any) -> QueueDescription:
-    """A row of `DESCRIBE`."""
+    """Convert a row of `DESCRIBE`."""
     _, version, notes, dead, most, sources, *flags = row
     known = msgspec.msgpack.decode(notes) if notes else {}
     return QueueDescription(version or "", known, dead, most, tuple(sources), *flags)
 
 
 def pause_queue(url: str, *, paused: bool) -> None:
-    """Stop delivering the messages of a queue, or deliver them again; sends are accepted."""
+    """Pause or resume delivery from a queue; it still accepts messages."""
     name, _ = named_in(url)
     if not ask(url, DESCRIBE, name):
         raise InvalidParameterError("url", url, "an existing queue")
@@ -72,7 +72,7 @@ def pause_queue(url: str, *, paused: bool) -> None:
 
 
 def storage(url: str) -> dict[str, int]:
-    """The space that the messages of all queues of a database use, as PostgreSQL estimates it.
+    """Return the space used by the messages of all queues, as PostgreSQL estimates it.
 
     Dead rows belong to deleted messages; a vacuum frees their space.
     """
@@ -81,6 +81,6 @@ def storage(url: str) -> dict[str, int]:
 
 
 def ask(url: str, statement: str, *parameters: str | bool) -> list[Any]:
-    """The rows of one statement, over a connection of its own."""
+    """Run one statement over a new connection and return its rows."""
     with PostgresClient(url) as client:
         return client.ask(statement, *parameters)

@@ -1,8 +1,8 @@
-"""The relay of an outbox: sends its messages on, in order, and deletes what was sent.
+"""The relay of an outbox: sends its messages, in order, and deletes those that were sent.
 
-For each mailbox one relay works at a time, held by an advisory lock; others stand by. Killed at any
-point it loses nothing: what it had sent and not deleted is sent again, with the same deduplication
-id. Messages that the mailbox refuses for good are marked with the error and left in the table.
+For each mailbox one relay works at a time, holding an advisory lock; others stand by. If it is
+killed, nothing is lost: messages that were sent but not deleted are sent again with the same
+deduplication id. Messages that the mailbox refuses permanently are marked with the error and kept.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ _ROWS = (
 
 
 class UnavailableError(MailboxConnectionError):
-    """The database can't be used now, and may be later."""
+    """The database is temporarily unavailable."""
 
 
 class Relay:
-    """Moves what is in the outbox of one database."""
+    """Sends the messages in the outbox of one database."""
 
     def __init__(self, url: str) -> None:
         self._conninfo = parse_url(url)[0]
         self._boxes: dict[str, Mailbox[Any]] = {}
-        self.problems: dict[str, str] = {}  # why messages were left in the last pass, by mailbox
-        self._all_committed = True  # when the last pass began
+        self.problems: dict[str, str] = {}  # errors of the last pass, by mailbox
+        self._all_committed = True  # at the start of the last pass
         self._ended = threading.Event()
         self._woken = threading.Event()
 
     def run(self) -> None:
-        """Move messages until `end` is called. Raises if the database refuses this for good."""
+        """Send messages until `end` is called; raise if the database refuses permanently."""
         listener = listener_for(self._conninfo)
         try:
             while not self._ended.is_set():
@@ -70,12 +70,12 @@ class Relay:
             self.close()
 
     def end(self) -> None:
-        """Let `run` return soon; from another thread."""
+        """Make `run` return soon; called from another thread."""
         self._ended.set()
         self._woken.set()
 
     def run_once(self) -> int:
-        """Move what is there now; how many messages were sent."""
+        """Send the messages in the outbox now; return how many were sent."""
         self.problems.clear()
         try:
             with psycopg.connect(self._conninfo, autocommit=True) as connection:
@@ -92,11 +92,11 @@ class Relay:
             raise translated(Call("outbox", ""), error) from error
 
     def _run_once(self) -> int:
-        """The same; while the database is not available, nothing is moved."""
+        """Send the messages in the outbox; log and return 0 if the database is unavailable."""
         try:
             count = self.run_once()
         except UnavailableError as error:
-            logger.warning("the outbox waits for PostgreSQL", error=str(error))
+            logger.warning("outbox relay: PostgreSQL is not available; retrying", error=str(error))
             self._ended.wait(POLL_SECONDS)
             return 0
         if self.problems:
@@ -115,7 +115,7 @@ class Relay:
         return position
 
     def _wait(self, listener: Any, position: int | None) -> None:
-        """Until there may be more; where not everybody notifies, for a moment."""
+        """Wait until there may be more messages; only briefly where notifications may be missed."""
         waiter = Waiter(self._woken.set, self._ended.is_set)
         if position is None:
             self._woken.wait(POLL_SECONDS)
@@ -126,7 +126,7 @@ class Relay:
                 listener.leave(_RELAYS, waiter, heard=True)
 
     def _move_all(self, connection: Any, url: str) -> int:
-        """Everything for one mailbox, unless another relay is at it."""
+        """Send all messages for one mailbox, unless another relay is doing so."""
         key = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
         if not connection.execute(key, (_LOCK, url)).fetchone()[0]:
             return 0
@@ -143,7 +143,7 @@ class Relay:
         return count
 
     def _move(self, connection: Any, url: str) -> tuple[int, bool]:
-        """One batch: how many were sent, and whether there may be more to do now."""
+        """Send one batch; return how many were sent, and whether to continue."""
         rows = connection.execute(_ROWS, (url, _BATCH)).fetchall()
         sent: list[int] = []
         try:
@@ -154,7 +154,9 @@ class Relay:
                     if error.retryable or isinstance(error, UnknownOutcomeError):
                         shown = without_password(url)
                         logger.warning(
-                            "the outbox waits for a mailbox", url=shown, error=str(error)
+                            "outbox relay: the mailbox is not available; retrying",
+                            url=shown,
+                            error=str(error),
                         )
                         self.problems[shown] = str(error)
                         return len(sent), False
@@ -181,18 +183,18 @@ class Relay:
         )
 
     def delete(self, connection: Any, ids: list[int]) -> None:
-        """Forget what was sent."""
+        """Delete messages that were sent."""
         connection.execute("DELETE FROM pillarbox.outbox WHERE id = ANY (%s)", (ids,))
 
     def refuse(self, connection: Any, number: int, error: MailboxError) -> None:
-        """Leave a message that its mailbox will never take."""
-        logger.error("the outbox can't send a message", number=number, error=str(error))
+        """Mark a message that its mailbox will never accept."""
+        logger.error("outbox relay: message refused", number=number, error=str(error))
         self.problems[f"message {number}"] = str(error)
         statement = "UPDATE pillarbox.outbox SET error = %s WHERE id = %s"
         connection.execute(statement, (str(error).replace("\0", ""), number))
 
     def _box(self, url: str) -> Mailbox[Any]:
         if url not in self._boxes:
-            kind = str if url.startswith("sqs") else bytes  # SQS knows no bytes, only text
+            kind = str if url.startswith("sqs") else bytes  # SQS carries only text
             self._boxes[url] = open_mailbox(url, kind)
         return self._boxes[url]

@@ -1,7 +1,7 @@
-"""What to do after an error of PostgreSQL: try again, and when, or which error to raise.
+"""Classifies errors of PostgreSQL: retry a call, and when, or which error to raise.
 
-A statement that surely was not done is tried again without a second thought. One whose answer was
-lost is repeated only if that is harmless, and is marked as doubtful.
+A statement that certainly did not take effect is retried. One whose response was lost is repeated
+only if that is harmless, and marked as doubtful.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pillarbox.mailbox.retry import Attempts
 
 
 class PostgresAttempts(Attempts):
-    """The tries of one call."""
+    """The attempts of one call."""
 
     server = "PostgreSQL"
 
     def after(self, error: psycopg.Error) -> float:
-        """How long to wait before the next try; raises if there is none."""
+        """Return the seconds before the next attempt; raise if there is none."""
         call = self._call
-        if call.connection is not None:  # its owner must know, and roll back
+        if call.connection is not None:  # the caller's transaction must be rolled back
             if errors.is_lost(error):
                 raise MailboxConnectionError(
                     f"mailbox {call.queue!r}: the connection of the transaction was lost "

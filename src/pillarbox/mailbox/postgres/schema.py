@@ -1,4 +1,4 @@
-"""The schema `pillarbox` in a database: created, or brought to this version, in one transaction.
+"""Creates or migrates the schema `pillarbox` of a database, in one transaction.
 
 Safe to run twice, and by two processes at once: an advisory lock lets one go first, and the other
 then finds nothing to do.
@@ -29,7 +29,7 @@ _BEGIN = "SET LOCAL check_function_bodies = off"
 
 
 def version_of(connection: Any) -> int:
-    """The version of a database's schema; 0 if there is none."""
+    """Return the version of a database's schema; 0 if there is none."""
     try:
         row = connection.execute("SELECT version FROM pillarbox.schema_version").fetchone()
     except (e.UndefinedTable, e.InvalidSchemaName):
@@ -38,7 +38,7 @@ def version_of(connection: Any) -> int:
 
 
 def initialise(conninfo: str, grant: str | None = None) -> tuple[int, int]:
-    """Bring a database's schema to this version; the version before and after."""
+    """Create or migrate a database's schema; return the versions before and after."""
     try:
         with psycopg.connect(conninfo, autocommit=True) as connection:
             before = version_of(connection)
@@ -72,7 +72,7 @@ def _migrate(connection: Any) -> None:
         connection.execute("CREATE SCHEMA IF NOT EXISTS pillarbox")
     for version in range(now + 1, VERSION + 1):
         connection.execute(text(_MIGRATIONS[version]))
-    for name in _FUNCTIONS:  # they may have changed without a change of the tables
+    for name in _FUNCTIONS:  # functions may change without a new version of the tables
         connection.execute(text(name))
     connection.execute("UPDATE pillarbox.schema_version SET version = %s", (VERSION,))
 
@@ -89,5 +89,5 @@ def _grant(connection: Any, role: str) -> None:
 
 
 def text(name: str) -> str:
-    """One of the files of SQL beside this module."""
+    """Return the text of one of the SQL files."""
     return (resources.files(__package__) / "sql" / f"{name}.sql").read_text("utf-8")

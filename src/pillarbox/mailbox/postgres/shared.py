@@ -36,7 +36,7 @@ from pillarbox.mailbox.shared import (
 from pillarbox.mailbox.verbs import Outgoing
 
 _US = 1_000
-_LEASED_AT = wire.DIED_AT + 1  # behind what the database tells
+_LEASED_AT = wire.DIED_AT + 1  # appended to the columns of the database
 _BYTES: Codec[bytes] = codec_for(bytes)
 _QUEUE = "%s::integer"
 _QUEUE_AT_VERSION = "pillarbox.at_version(%s::integer, %s)"
@@ -63,7 +63,7 @@ _NOTED = "SELECT 1 FROM pillarbox.broker_facts WHERE name = %s AND expires_at > 
 
 
 class _Received:
-    """What `decoded` messages are made of here: nothing is decoded."""
+    """Stands for a message, because brokers do not decode bodies."""
 
     @staticmethod
     def _kind(body: bytes, number: int, delivery: wire.Delivery, _: Any) -> Any:
@@ -91,7 +91,7 @@ class PostgresSharedQueue(PostgresVerbs[bytes]):
             raise StaleQueueError(str(error)) from None
 
     def _claim(self, *arguments: Any) -> Verb[Found]:
-        """With the time of the claim in each row."""
+        """Claim messages, with the time of the claim appended to each row."""
         found = yield from super()._claim(*arguments)
         found.rows = [(*row, found.now) for row in found.rows]
         return found
@@ -111,7 +111,7 @@ class PostgresSharedQueue(PostgresVerbs[bytes]):
         return [SharedId(each, int(each, 16)) for each in ids]
 
     def _send_each(self, row: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
-        """Each with its own group and deduplication id."""
+        """Send messages, each with its own group and deduplication id."""
         first = row[0]
         call = self.call(
             _SEND_EACH,
@@ -166,7 +166,7 @@ class PostgresSharedQueue(PostgresVerbs[bytes]):
         return None if answer == 2 else answer == 1
 
     def times(self, state: State, count: int) -> Verb[dict[str, int]]:
-        """For messages that are scheduled or in flight, the time when that ends."""
+        """Return when scheduled messages are due or leases end, by id."""
         rows = yield from self.ask(self.call(_TIMES, TIMED[state], str(count)))
         return {wire.public_id(number): due * _US for number, due in rows}
 
@@ -188,7 +188,7 @@ class PostgresSharedQueue(PostgresVerbs[bytes]):
 
 
 class PostgresSharedStore:
-    """One database."""
+    """A shared store in one database."""
 
     def __init__(self, url: str, options: dict[str, Any] | None = None) -> None:
         checked = CheckedOptions({**parse_url(url)[2], "url": url, **(options or {})})
@@ -236,7 +236,7 @@ class PostgresSharedStore:
         self, name: str, known: str | None, notes: dict[str, Any], settings: QueueSettings
     ) -> Verb[bool]:
         retention = None if settings.retention is None else str(settings.retention // _US)
-        # What the notes name may be away, and come back.
+        # The dead-letter queue in the notes may be deleted, and created again later.
         dead, most = notes.get("dead") or (settings.dead, settings.max_deliveries)
         values = (
             *(name, known, secrets.token_hex(8), msgspec.msgpack.encode(notes), retention),

@@ -1,7 +1,7 @@
-"""The caller's own transaction: sends and acknowledgements that happen if and when it commits.
+"""The caller's transaction: sends and acknowledgements take effect when it commits.
 
-Accepted are connections of psycopg 3, and what has one inside: a `Session` or `Connection` of
-SQLAlchemy 2 (and their asyncio twins), and Django's `django.db.connection`.
+Accepts connections of psycopg 3, and objects that contain one: a `Session` or `Connection` of
+SQLAlchemy 2 (sync or async), and Django's `django.db.connection`.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ _EXPECTED = (
 )
 
 
-def psycopg_connection(given: Any, *, asynchronous: bool) -> Any:
-    """The connection of psycopg behind what the caller has."""
+def psycopg_connection(candidate: Any, *, asynchronous: bool) -> Any:
+    """Return the psycopg connection inside the caller's object."""
     kind = psycopg.AsyncConnection if asynchronous else psycopg.Connection
-    found = _inside(given)
+    found = _inside(candidate)
     if not isinstance(found, kind):
-        raise InvalidParameterError("connection", given, _EXPECTED)
+        raise InvalidParameterError("connection", candidate, _EXPECTED)
     return found
 
 
-def _inside(given: Any) -> Any:
-    if isinstance(given, (psycopg.Connection, psycopg.AsyncConnection)):
-        return given
-    given = getattr(given, "sync_session", given)  # of an AsyncSession
-    given = getattr(given, "sync_connection", given)  # of an AsyncConnection of SQLAlchemy
-    if hasattr(given, "ensure_connection"):  # Django's
-        given.ensure_connection()
-        return given.connection
-    if hasattr(given, "get_bind"):  # a Session: it begins its transaction now, if it has not yet
-        given = given.connection()
-    pooled = getattr(given, "connection", None)
+def _inside(candidate: Any) -> Any:
+    if isinstance(candidate, (psycopg.Connection, psycopg.AsyncConnection)):
+        return candidate
+    candidate = getattr(candidate, "sync_session", candidate)  # of an AsyncSession
+    candidate = getattr(
+        candidate, "sync_connection", candidate
+    )  # of an AsyncConnection of SQLAlchemy
+    if hasattr(candidate, "ensure_connection"):  # Django's
+        candidate.ensure_connection()
+        return candidate.connection
+    if hasattr(candidate, "get_bind"):  # a Session: this begins its transaction if necessary
+        candidate = candidate.connection()
+    pooled = getattr(candidate, "connection", None)
     return getattr(pooled, "driver_connection", None)

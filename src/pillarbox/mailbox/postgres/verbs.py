@@ -1,4 +1,4 @@
-"""The verbs of a mailbox on PostgreSQL, but for sending and receiving."""
+"""The verbs of a mailbox on PostgreSQL, except sending and receiving."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PostgresVerbs(MessageVerbs[T], Generic[T]):
     """The verbs of one mailbox object."""
 
     def beside(self, name: str) -> PostgresVerbs[T]:
-        """The same type and limits, on another queue of the same database."""
+        """Return the verbs of another queue in the same database, with the same type and limits."""
         return PostgresVerbs(name, self.database, self.codec, self.max_body_bytes)
 
     def dead_letters(self) -> PostgresVerbs[T] | None:
@@ -86,7 +86,7 @@ class PostgresVerbs(MessageVerbs[T], Generic[T]):
         live = set((yield from self.ask(call))[0][0] or ())
         result, seen = [], set()
         for position, each in enumerate(deliveries, 1):
-            result.append(position in live and each.id not in seen)  # named twice, settled once
+            result.append(position in live and each.id not in seen)  # a duplicate is settled once
             if result[-1]:
                 seen.add(each.id)
         return settled(self.name, result, call.doubtful)
@@ -97,7 +97,7 @@ class PostgresVerbs(MessageVerbs[T], Generic[T]):
         return count
 
     def stats(self) -> Verb[Stats]:
-        """What the queue holds by now; nothing is written by looking."""
+        """Return the current counts of the queue, without writing."""
         rows = yield from self.ask(self.call("SELECT * FROM pillarbox.stats(%s::integer)"))
         now, ready, scheduled, in_flight, dead, oldest = rows[0]
         age = None if oldest is None else max(0, now - oldest) / 1_000_000
@@ -140,7 +140,7 @@ class PostgresVerbs(MessageVerbs[T], Generic[T]):
     def _choose(
         self, wanted: list[int] | None, where: Where | None, mailbox: Any
     ) -> Verb[list[int]]:
-        """The ids of what waits, was asked for and matches, page by page."""
+        """Return the ids of ready messages that are `wanted` and match `where`, page by page."""
         among = None if wanted is None else set(wanted)
         chosen = []
         last = "-1", "0"

@@ -1,4 +1,4 @@
-"""Messages as rows: what a sender packs, and what a receiver is given."""
+"""The encoding of messages as rows of the database."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ ATTEMPTS, SOURCE, REASON, DIED_AT = range(9, 13)
 _US = 1_000
 _QUOTED = r'"\\x%s"'
 
-packed = msgspec.msgpack.encode  # of attributes
+packed = msgspec.msgpack.encode  # encodes attributes
 _unpack_attributes = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 Row = tuple[Any, ...]
 
 
 class Delivery(Struct, frozen=True, gc=False):
-    """One delivery: what a message asks its mailbox about. A token of b"" was only looked at."""
+    """One delivery. The token is b"" for a peeked message."""
 
     id: int
     token: bytes
-    row: Row  # see the names above; without its body
+    row: Row  # the columns above, without the body
 
 
 def rows_of(function: str) -> str:
-    """The statement that asks a function for messages."""
-    return f"SELECT {_COLUMNS} FROM pillarbox.{function}"  # noqa: S608 - all of it is ours
+    """Return the statement that selects messages from a function."""
+    return f"SELECT {_COLUMNS} FROM pillarbox.{function}"  # noqa: S608 - no user input
 
 
 def microseconds(nanoseconds: int) -> str:
-    """A time in the unit of the database, never rounded down."""
+    """Convert to microseconds, the unit of the database, rounded up."""
     return str(-(-nanoseconds // _US))
 
 
 def array(numbers: Iterable[int]) -> str:
-    """An array of numbers as PostgreSQL reads it."""
+    """Return a PostgreSQL array literal of numbers."""
     return f"{{{','.join(map(str, numbers))}}}"
 
 
 def byte_array(values: Iterable[bytes]) -> str:
-    """An array of short byte strings, likewise; psycopg takes longer for a list."""
+    """Return a PostgreSQL array literal of short byte strings; faster than psycopg's lists."""
     return f"{{{','.join([_QUOTED % each.hex() for each in values])}}}"
 
 
 def public_id(number: int) -> str:
-    """The id that users see."""
+    """Return the public message id."""
     return f"{number:016x}"
 
 
 def number_of(message_id: str) -> int | None:
-    """The number behind an id; None if it is no id of ours."""
+    """Return the number of a public message id; None if it is invalid."""
     try:
         number = int(message_id, 16)
     except ValueError:
@@ -75,11 +75,11 @@ def attributes_in(head: bytes | None) -> dict[str, str]:
     try:
         return _unpack_attributes(head)
     except msgspec.MsgspecError as error:
-        raise SerializationError(f"its attributes can't be read: {error}") from error
+        raise SerializationError(f"the message's attributes can't be decoded: {error}") from error
 
 
 def details(delivery: Delivery) -> Details:
-    """What only some callers ask of a message."""
+    """Return the details of a message, decoded on demand."""
     row, letter = delivery.row, None
     if row[SOURCE] is not None:
         ended = ((a * _US, b * _US, how) for a, b, how in row[ATTEMPTS] or ())

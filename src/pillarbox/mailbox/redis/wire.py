@@ -71,7 +71,9 @@ def split(value: bytes | None) -> tuple[bytes, bytes]:
         try:
             _unpack_attributes(value[_HEAD_BYTES:end])
         except msgspec.MsgspecError as error:
-            raise SerializationError(f"its attributes can't be read: {error}") from error
+            raise SerializationError(
+                f"the message's attributes can't be decoded: {error}"
+            ) from error
         return value[:end], value[end:]
     raise SerializationError(
         f"it is not a packed message; its {len(value)} bytes begin {value[:20]!r}"

@@ -1,7 +1,7 @@
-"""The state machine of a queue on Redis: Lua, in files whose headers document every key.
+"""The Lua scripts of a queue on Redis; the header of each file documents keys and arguments.
 
-A script names the pieces it is made of (`--@include line`). They are put together here, each
-once and in order, and known to the server by the SHA-1 of the whole.
+A script lists its includes (`--@include line`). They are assembled here, each once and in order,
+and the server identifies a script by the SHA-1 of the result.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _COMMENT = re.compile(r"^\s*--(?!@).*\n|\s+-- .*$", re.MULTILINE)
 
 
 class Script(NamedTuple):
-    """A script as the server knows it."""
+    """An assembled script."""
 
     name: str
     sha: bytes
     text: bytes
-    by_sha: bytes  # the first words of its call
+    by_sha: bytes  # encoded EVALSHA and SHA-1
 
 
 def script_of(name: str, text: bytes) -> Script:
@@ -33,12 +33,12 @@ def script_of(name: str, text: bytes) -> Script:
 
 
 class Scripts(dict[str, Script]):
-    """Scripts by name, made when they are first asked for. Tests put in pieces of their own."""
+    """Scripts by name, assembled on first use. Tests replace some includes."""
 
     def __init__(self, **pieces: str) -> None:
         super().__init__()
         self._pieces = pieces
-        self._lock = threading.RLock()  # a signal handler may come in between
+        self._lock = threading.RLock()  # a signal handler may interrupt
 
     def __missing__(self, name: str) -> Script:
         with self._lock:
@@ -47,7 +47,7 @@ class Scripts(dict[str, Script]):
         return script
 
     def replace(self, **pieces: str) -> None:
-        """From now on scripts have these pieces."""
+        """Replace these includes in all scripts."""
         with self._lock:
             self._pieces |= pieces
             self.clear()
