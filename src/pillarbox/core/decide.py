@@ -152,7 +152,7 @@ def reschedule(queue: Queue, key: int, due: int) -> list[Event]:
 
 
 def change_visibility(queue: Queue, key: int, timeout: int, now: int) -> list[Event]:
-    """Make a message visible in `timeout`, whoever holds it; ignore an unknown one."""
+    """Make a message visible in `timeout`, even if another consumer holds it."""
     lease = queue.leases.among((key,)).get(key)
     if lease is not None and timeout:
         return [Extended(lease, now + timeout, timeout)]

@@ -168,7 +168,7 @@ class Queue:
         self.out_of_order: dict[int, Record] = {}  # ready messages that can't be found by their key
         self.groups: dict[str, Group] = {}
         self.grouped = 0  # messages that wait in groups
-        self.groups_in_lanes = 0  # groups that stand in a lane
+        self.groups_in_lanes = 0  # groups that are in a lane
         self.schedule = Timers()
         # (group or None, deduplication id) -> (key of the original, expiry)
         self.duplicates: OrderedDict[tuple[str | None, str], tuple[int, int]] = OrderedDict()

@@ -113,7 +113,7 @@ class GroupCommit:
         return self.leader == me or me in self.engaged
 
     def wait(self, group: Group, timeout: float | None = None) -> None:
-        """Return when the group is done; lead it if nobody leads."""
+        """Return when the group is done; lead it if there is no leader."""
         if group.done:
             return
         self.refuse_if_engaged()
@@ -200,11 +200,11 @@ class GroupCommit:
 
     @property
     def idle(self) -> bool:
-        """Lock held: nothing is pending and nobody leads."""
+        """Lock held: whether nothing is pending and there is no leader."""
         return not self.leader and not self.groups
 
     def take_unawaited(self, segment: SegmentWriter, cost: int) -> bool:
-        """Lock held: take the pending group if nobody waits for it and it fits; else False."""
+        """Lock held: take the pending group if it has no waiters and fits; else return False."""
         group = self.groups[0]
         small = group.payload_bytes + cost <= JOIN_BYTES_MAX
         if len(self.groups) > 1 or group.wanted or group.segment is not segment or not small:

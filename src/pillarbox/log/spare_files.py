@@ -92,7 +92,7 @@ class SpareFiles:
             work()
 
     def drop(self, name: str, *, recyclable: bool) -> None:
-        """Recycle a dropped segment file if nobody reads it; else delete it."""
+        """Recycle a dropped segment file if it has no readers; else delete it."""
         if not recyclable or len(self._names) >= SPARES_MAX or not self._recycle(name):
             self._directory.unlink(name)
             self._directory.sync()

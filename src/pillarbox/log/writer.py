@@ -119,7 +119,7 @@ class Writer(OpenSegments):
     def write_now(self, records: Sequence[bytes]) -> int | None:
         """Write these now and return the first index; None if another thread writes or no space.
 
-        Pending records that nobody waits for are written in the same frame. At level fsync the
+        Pending records without waiters are written in the same frame. At level fsync the
         caller becomes the leader and must call `sync`; else the records are confirmed.
         """
         cost = cost_of(records)
@@ -163,7 +163,7 @@ class Writer(OpenSegments):
         """`write_now` for one small record with nothing pending."""
         cost, index = _SINGLE_BYTES + len(record), -1
         commit, segment, lock = self.commit, self._active, self.lock
-        someone_leads = commit.leader  # as seen without the lock; looked at again with it
+        someone_leads = commit.leader  # read without the lock; checked again with it
         if someone_leads:
             return None
         if segment is None or cost > JOIN_BYTES_MAX:

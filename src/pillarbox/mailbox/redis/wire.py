@@ -81,12 +81,12 @@ def split(value: bytes | None) -> tuple[bytes, bytes]:
 
 
 def attributes_in(head: bytes) -> dict[str, str]:
-    """The attributes in the head of a packed message."""
+    """Return the attributes in the head of a packed message."""
     return _unpack_attributes(head[_HEAD_BYTES:]) if len(head) > 1 else {}
 
 
 def state_of(raw: bytes | None) -> State | None:
-    """A state, taken apart; None for what has none, or is none."""
+    """Decode a state; None if it is missing or invalid."""
     try:
         if raw is None or len(raw) <= _STATE.size:
             return None
@@ -99,7 +99,7 @@ def state_of(raw: bytes | None) -> State | None:
 
 
 def deliveries_in(raw: bytes | None) -> int:
-    """How many deliveries failed so far."""
+    """Return the number of failed deliveries."""
     if raw is None or len(raw) <= _STATE.size:
         return 0
     deliveries: int = _STATE.unpack_from(raw)[1]
@@ -118,13 +118,13 @@ def details(delivery: Delivery) -> Details:
 
 
 def first_leased_at(state: State) -> int | None:
-    """When it was first delivered, in nanoseconds, if that is known."""
+    """Return the time of the first delivery in nanoseconds, if known."""
     attempts = _unpack(state.rest)[0] if state.rest else None
     return int(attempts[0][0]) * _US if attempts else None
 
 
 def dead_letter(state: State) -> DeadLetter | None:
-    """Why a message died, if it did."""
+    """Return the dead-letter details of a message, if it was dead-lettered."""
     attempts, death, *_ = _unpack(state.rest) if state.rest else (None, None)
     if not death:
         return None

@@ -83,7 +83,7 @@ def from_botocore(error: Exception, operation: str, queue: str) -> MailboxError:
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         about = answer.get("Error", {})
         if operation in _SETTLES and says_stale(about):
-            return ReceiptHandleExpiredError(f"the delivery is over: {about.get('Message', '')}")
+            return ReceiptHandleExpiredError(f"the lease has ended: {about.get('Message', '')}")
         return from_code(about.get("Code", ""), about.get("Message", ""), operation, queue, status)
     verb = _name_of(operation)
     if isinstance(error, HTTPClientError | EndpointError):

@@ -20,7 +20,7 @@ CREATE TABLE pillarbox.queues (
 ) WITH (fillfactor = 50);
 CREATE INDEX queues_dead ON pillarbox.queues (dead) WHERE dead IS NOT NULL;
 
--- States: 0 ready, 1 leased, 2 scheduled, 3 given back with a delay (and still holding its group),
+-- States: 0 ready, 1 leased, 2 scheduled, 3 returned with a delay (and still holding its group),
 -- 4 waiting behind its group. Of each group at most one message is ready, and only if none of it
 -- is in states 1 or 3.
 CREATE TABLE pillarbox.messages (
