@@ -19,6 +19,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pillarbox import DeadLetterPolicy, open_mailbox
+from pillarbox.cli.worker import ProgressLine
+from pillarbox.worker.stats import WorkerStats
+from pillarbox.worker.supervisor import Status
 from tests.cli.support import on_a_terminal, pillarbox
 from tests.worker.command import ROOT, Command, command, told_in
 from tests.worker.conftest import eventually
@@ -337,6 +340,14 @@ def test_R103_a_terminal_shows_a_live_line(store: Store) -> None:
     os.kill(parent_of(pid), signal.SIGTERM)
     thread.join(30)
     assert re.search(rf"stopped: .*{SHOP}:pack.* 3 succeeded, 0 failed", " ".join(shown[0].split()))
+
+
+def test_R103_long_durations_are_plain_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    stats = WorkerStats("parcels", succeeded=2, seconds=40)
+    ProgressLine().show(
+        Status(state="ready", processes=1, ready=1, deaths=0, error="", workers={"a:b": stats})
+    )
+    assert " 20,000 ms on average" in capsys.readouterr().err
 
 
 def parent_of(pid: int) -> int:

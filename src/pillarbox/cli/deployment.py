@@ -107,9 +107,9 @@ def _broker(url: str) -> Iterator[Finding]:
 
 def _shared(about: Described) -> Iterator[Finding]:
     """Check the brokers of a shared store; the store itself has to be checked separately."""
-    found = f"that of {about.store or 'the store that it shares with other brokers'}"
+    found = f"not checked; it depends on {about.store or 'the store that the brokers share'}"
     advice = f"check it with: pillarbox doctor {about.store or 'URL-OF-THE-STORE'}"
-    yield Finding("durability", "good", found, advice)
+    yield Finding("durability", "warning", found, advice)
     if not about.brokers:  # this key is not permitted to list them
         return
     named = ", ".join(about.brokers)

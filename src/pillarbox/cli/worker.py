@@ -149,10 +149,11 @@ class ProgressLine:
         for name, stats in status.workers.items():
             rate = (handled[name] - first[name]) / (now - began) if now > began else 0.0
             mean_ms = 1_000 * stats.seconds / stats.handled if stats.handled else 0.0
+            mean = f"{mean_ms:,.0f}" if mean_ms >= 1_000 else f"{mean_ms:.3g}"
             lines.append(
                 f"{processes}, {name} on {stats.queue}: {stats.in_progress} in progress, "
                 f"{stats.succeeded:,} succeeded, {stats.failed:,} failed, "
-                f"{stats.retried:,} retried, {stats.dead:,} dead, {mean_ms:,.3g} ms on average, "
+                f"{stats.retried:,} retried, {stats.dead:,} dead, {mean} ms on average, "
                 f"{rate:,.0f} per second"
             )
         return lines or [processes]

@@ -75,6 +75,7 @@ def test_R141_the_doctor_names_the_store_and_its_brokers(
     eventually(all_seen)
     found = doctor(brokers[0])
     assert (found["brokers"]["state"], found["brokers"]["found"].count("http")) == ("good", 2)
+    assert found["durability"]["state"] == "warning"  # nobody has looked at the store yet
     assert "pillarbox doctor" in found["durability"]["advice"]
     assert "replication" not in found  # that is the store's
     secret = "redis://app:hidden@store"
