@@ -164,7 +164,7 @@ def test_R14_cancelling_a_receive_that_was_just_served_gives_its_messages_back(
 def test_R14_control_without_the_leftover_the_messages_stay_with_nobody(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(AsyncChannels, "_give_back", lambda self, queue, answer: None)
+    monkeypatch.setattr(AsyncChannels, "_return_messages", lambda self, queue, answer: None)
     assert run(served_and_cancelled(broker)) == [("c", 1)]
 
 
