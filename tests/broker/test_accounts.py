@@ -45,6 +45,11 @@ def _refused(ask: Any, **parameters: Any) -> tuple[str, str]:
     return error["Code"], error["Message"]
 
 
+def _denied(action: str) -> tuple[str, str]:
+    what = f"User: guest is not authorized to perform: sqs:{action} on resource: {ARN}"
+    return "AccessDenied", what
+
+
 @pytest.fixture(params=["own", "shared"])
 def broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
     shared = request.param == "shared"
@@ -79,12 +84,16 @@ def test_R55_a_permission_lets_another_account_use_a_queue(
     guest.send_message(**send)
     entries = [{"Id": "c", "MessageBody": "c"}]
     assert len(guest.send_message_batch(QueueUrl=orders, Entries=entries)["Successful"]) == 1
-    assert _refused(guest.receive_message, QueueUrl=orders) == (MISSING, NO_ACCESS)
+    assert _refused(guest.receive_message, QueueUrl=orders) == _denied("ReceiveMessage")
+    owner = {"QueueName": "orders", "QueueOwnerAWSAccountId": OWN}
+    assert _refused(guest.get_queue_url, **owner) == (MISSING, NO_ACCESS)
     _allow(broker, orders, "ReceiveMessage", "DeleteMessage", label="more")
     found = guest.receive_message(QueueUrl=orders, MaxNumberOfMessages=10)["Messages"]
     assert [message["Body"] for message in found] == ["a", "b", "c"]
     guest.delete_message(QueueUrl=orders, ReceiptHandle=found[0]["ReceiptHandle"])
     _client(broker, "owner").remove_permission(QueueUrl=orders, Label="guest")
+    assert _refused(guest.send_message, **send) == _denied("SendMessage")
+    _client(broker, "owner").remove_permission(QueueUrl=orders, Label="more")
     assert _refused(guest.send_message, **send) == (MISSING, NO_ACCESS)
 
 
@@ -116,14 +125,14 @@ def test_R55_only_the_owner_changes_a_queue(broker: RunningBroker, orders: str) 
     guest = _client(broker, "guest")
     _allow(broker, orders, "*")
     guest.get_queue_attributes(QueueUrl=orders, AttributeNames=["All"])
-    for ask, parameters in (
-        (guest.delete_queue, {}),
-        (guest.set_queue_attributes, {"Attributes": {"DelaySeconds": "1"}}),
-        (guest.tag_queue, {"Tags": {"a": "b"}}),
-        (guest.list_queue_tags, {}),
-        (guest.remove_permission, {"Label": "guest"}),
+    for action, ask, parameters in (
+        ("DeleteQueue", guest.delete_queue, {}),
+        ("SetQueueAttributes", guest.set_queue_attributes, {"Attributes": {"DelaySeconds": "1"}}),
+        ("TagQueue", guest.tag_queue, {"Tags": {"a": "b"}}),
+        ("ListQueueTags", guest.list_queue_tags, {}),
+        ("RemovePermission", guest.remove_permission, {"Label": "guest"}),
     ):
-        assert _refused(ask, QueueUrl=orders, **parameters) == (MISSING, NO_ACCESS)
+        assert _refused(ask, QueueUrl=orders, **parameters) == _denied(action)
     with pytest.raises(ClientError, match="SourceArn parameter doesn't exist"):
         guest.list_message_move_tasks(SourceArn=ARN)
 

@@ -139,6 +139,7 @@ def test_R55_sequence_numbers_are_twenty_digits_and_grow(sqs: Client) -> None:
     numbers = [_send(sqs, queue, body)["SequenceNumber"] for body in "abc"]
     assert numbers == sorted(set(numbers))
     assert all(len(number) == 20 and number.isdecimal() for number in numbers)
+    assert not any(number.startswith("0") for number in numbers)
     messages = sqs.receive(queue, AttributeNames=["All"])
     assert [message["Attributes"]["SequenceNumber"] for message in messages] == numbers
 

@@ -46,6 +46,11 @@ def allows(policy: str | None, account: str, user: str, action: str, arn: str) -
     return allowed
 
 
+def allows_anything(policy: str | None, account: str, user: str, arn: str) -> bool:
+    """Whether a policy lets a key of another account do something, so that it knows the queue."""
+    return any(allows(policy, account, user, action, arn) for action in GRANTABLE)
+
+
 def _is_about(
     statement: dict[str, Any], names: tuple[str, ...], action: str, arn: str, *, if_unsure: bool
 ) -> bool:

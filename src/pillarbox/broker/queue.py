@@ -192,17 +192,20 @@ class Queues(ABC):
             queue = await self.by_name(namespace + name, fresh=fresh)
         except SqsError:
             raise no_access() from None
-        if not self._may_use(request, queue):
-            raise no_access()
+        self._check_policy(request, queue)
         return queue
 
-    def _may_use(self, request: SqsRequest, queue: BrokerQueue) -> bool:
-        """Whether the queue's policy lets another account do this."""
-        principal = request.principal
+    def _check_policy(self, request: SqsRequest, queue: BrokerQueue) -> None:
+        """Raise unless the queue's policy lets another account do this."""
         if self._broker.access.open_to_all:
-            return True
-        policy, arn = queue.given.get("Policy"), self._names.arn(queue.name)
-        return policies.allows(policy, principal.account, principal.name, request.action, arn)
+            return
+        principal, action, arn = request.principal, request.action, self._names.arn(queue.name)
+        who = queue.given.get("Policy"), principal.account, principal.name
+        if policies.allows(*who, action, arn):
+            return
+        if action != "GetQueueUrl" and policies.allows_anything(*who, arn):
+            raise principal.denied(action, arn)
+        raise no_access()
 
     @abstractmethod
     async def by_name(self, name: str, *, fresh: bool = False) -> BrokerQueue:

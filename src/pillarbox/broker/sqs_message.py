@@ -98,7 +98,8 @@ def _system_attributes(
 
 
 def sequence_number(key: int) -> str:
-    return f"{key:020}"
+    """Return 20 digits that do not begin with 0, as AWS does, so that no client drops one."""
+    return str((1 << 64) + key)
 
 
 def _milliseconds(nanoseconds: int) -> str:
