@@ -184,7 +184,13 @@ class Interrupting(deque[Any]):
 
 def interrupt_send(box: InMemoryMailbox[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """By the general way."""
-    monkeypatch.setitem(apply.HOW, Scheduled, interrupt)
+    scheduled = apply.HOW[Scheduled]
+
+    def once(*event: Any) -> None:
+        monkeypatch.setitem(apply.HOW, Scheduled, scheduled)  # `finish` applies it, too
+        interrupt()
+
+    monkeypatch.setitem(apply.HOW, Scheduled, once)
     box.send("one more", delay_seconds=100)
 
 
