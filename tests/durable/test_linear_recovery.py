@@ -22,7 +22,7 @@ def seconds_to_replay(count: int) -> float:
     """For messages that were all sent, and redriven to another queue a few at a time."""
     queue, target = Queue("dead"), Queue("orders")
     keys = range(1_000, 1_000 + count)
-    entries = [journal.sent_entry(0, key, b"") for key in keys]
+    entries = [journal.sent_entry(0, Record(key, b"")) for key in keys]
     for at in range(0, count, SLICE):
         details = (target.name, list(keys[at : at + SLICE]))
         entries.append(journal.entry_bytes(journal.REDRIVEN, 0, 0, 5_000, details=details))

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pillarbox import DurableMailbox, MailboxClosedError, MailboxStorageError
+from pillarbox import (
+    DeadLetterPolicy,
+    DurableMailbox,
+    MailboxClosedError,
+    MailboxStorageError,
+)
 from pillarbox.log import Durability
-from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.testing.clock import FakeClock
 from pillarbox.testing.disk import SimDisk
@@ -22,39 +26,59 @@ from tests.durable.world import state_of
 LEVELS: tuple[Durability, ...] = ("fsync", "os", "memory")
 
 
-def _work(box: DurableMailbox[bytes], clock: FakeClock, *, quickly: bool) -> list[bytes]:
-    """The same calls, through the quick verbs or through the general ones; the log's entries."""
-    send: Callable[..., str] = box.send if quickly else LocalMailbox.send.__get__(box)
-    receive: Callable[..., Any] = box.receive if quickly else LocalMailbox.receive.__get__(box)
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {"priority": 7},
+    {"attributes": {"colour": "red"}},
+    {"group": "g"},
+    {"deduplication_id": "once"},
+    {"delay_seconds": 1},
+)
+
+
+def _slow(box: DurableMailbox[bytes]) -> None:
+    """Have it take the general way only."""
+    session: Any = box._session
+    session.send = partial(QueueSession.send, session)
+    session.acknowledge = partial(QueueSession.acknowledge, session)
+    session.receive_one = lambda timeout: None
+
+
+def _work(box: DurableMailbox[bytes], clock: FakeClock) -> list[bytes]:
+    """The same calls, whatever way they take; the log's entries."""
     chance, held = random.Random(7), []
-    for number in range(300):
+    for number in range(600):
         what = chance.random()
         if what < 0.5:
-            send(b"%d" % number)
+            box.send(b"%d" % number, **chance.choice(OPTIONS))
         elif what < 0.75:
-            held += receive(visibility_timeout=chance.choice((1, 30)))
+            held += box.receive(visibility_timeout=chance.choice((1, 30)))
         elif what < 0.95 and held:
-            message = held.pop(chance.randrange(len(held)))
-            lease = message._delivery
-            if quickly:
-                message.acknowledge()
-            else:
-                QueueSession.acknowledge(box._session, (lease,))
+            held.pop(chance.randrange(len(held))).acknowledge()
         else:
             clock.advance(chance.choice((0.1, 2)))
     box._store.log.flush()
     return [record for frame in box._store.log.frames(1) for record in frame.records]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"redelivery": "original"}, {"fair": True}, {"dead_letters": DeadLetterPolicy(2)}],
+)
 @pytest.mark.parametrize("level", LEVELS)
-def test_R31_the_quick_verbs_write_and_do_what_the_general_ones_do(level: Durability) -> None:
+def test_R31_the_quick_verbs_write_and_do_what_the_general_ones_do(
+    level: Durability, options: Any
+) -> None:
     found = []
     for quickly in (True, False):
         clock = FakeClock()
-        box = DurableMailbox(
-            "orders", bytes, path="data", disk=SimDisk(), clock=clock, durability=level
+        box: DurableMailbox[bytes] = DurableMailbox(
+            "orders", bytes, path="data", disk=SimDisk(), clock=clock, durability=level, **options
         )
-        found.append((_work(box, clock, quickly=quickly), state_of(box._store)["queues"]))
+        if not quickly:
+            _slow(box)
+        found.append((_work(box, clock), state_of(box._store)["queues"]))
         box.close()
     assert found[0] == found[1]
 

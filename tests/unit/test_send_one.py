@@ -1,14 +1,18 @@
-"""The quick way to send one plain message does what the general way does (R50)."""
+"""The quick way to send one message to a store on disk does what the general way does (R50)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pillarbox.core.errors import MailboxClosedError
+from pillarbox.core.errors import MailboxClosedError, MailboxFullError
 from pillarbox.core.limits import SECOND_NS
+from pillarbox.core.queue import Extra, Settings
+from pillarbox.log import Durability
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
@@ -23,20 +27,22 @@ class _Owner:
     closed = False
 
 
-def _in_general(
-    session: QueueSession, body: bytes, attributes: dict[str, str] | None = None
-) -> int:
-    (key,) = session.send((body,), attributes=attributes)
+def _in_general(session: QueueSession, body: bytes, **options: Any) -> int:
+    (key,) = QueueSession.send(session, (body,), **options)
     return key
 
 
-def _quickly(session: QueueSession, body: bytes, attributes: dict[str, str] | None = None) -> int:
-    return session.send_one(body, attributes)
+def _quickly(session: QueueSession, body: bytes, **options: Any) -> int:
+    (key,) = session.send((body,), **options)
+    return key
 
 
 def _story(session: QueueSession, clock: FakeClock, send: Send) -> list[object]:
     """Lines, timers that are due and receivers that wait: all that a send may meet."""
-    keys = [send(session, b"first"), send(session, b"at the same time", {"colour": "red"})]
+    keys = [send(session, b"first"), send(session, b"at the same time", attributes={"a": "red"})]
+    keys.append(send(session, b"before the others", priority=9))
+    group = partial(Extra, group="g", deduplication="once")
+    keys += [send(session, b"in a group", extra=group), send(session, b"again", extra=group)]
     session.send((b"later",), delay=SECOND_NS)
     clock.advance(2)
     keys.append(send(session, b"after what was due"))
@@ -50,25 +56,35 @@ def _story(session: QueueSession, clock: FakeClock, send: Send) -> list[object]:
     return [keys, bodies, noted, view(session.queue), session.queue.mask, session.queue.wake_at]
 
 
-@pytest.mark.parametrize("kind", ["memory", "durable"])
-def test_R50_one_message_is_sent_as_in_general(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("durability", ["fsync", "os", "memory"])
+def test_R50_one_message_is_sent_as_in_general(durability: Durability, tmp_path: Path) -> None:
     stories = []
     for send in (_in_general, _quickly):
         clock = FakeClock()
-        if kind == "memory":
-            store = Store(clock)
-        else:
-            store = DurableStore(tmp_path / send.__name__, durability="os", clock=clock)
+        store = DurableStore(tmp_path / send.__name__, durability=durability, clock=clock)
         stories.append(_story(store.session("jobs"), clock, send))
-        if isinstance(store, DurableStore):
-            store.close()
+        store.close()
     assert stories[0] == stories[1]
 
 
 @pytest.mark.parametrize("send", [_in_general, _quickly])
-def test_R50_a_queue_that_was_deleted_takes_nothing(send: Send) -> None:
-    store = Store()
+def test_R50_one_message_too_many_is_refused_as_in_general(send: Send, tmp_path: Path) -> None:
+    store = DurableStore(tmp_path)
+    session = store.session("jobs", Settings(capacity=1))
+    send(session, b"fits")
+    with pytest.raises(MailboxFullError, match="holds 1 of 1"):
+        send(session, b"does not")
+    assert session.queue.size == 1
+    store.close()
+
+
+@pytest.mark.parametrize("send", [_in_general, _quickly])
+@pytest.mark.parametrize("kind", ["memory", "durable"])
+def test_R50_a_queue_that_was_deleted_takes_nothing(send: Send, kind: str, tmp_path: Path) -> None:
+    store = Store() if kind == "memory" else DurableStore(tmp_path)
     session = store.session("jobs")
     store.drop("jobs")
     with pytest.raises(MailboxClosedError, match="deleted"):
         send(session, b"too late")
+    if isinstance(store, DurableStore):
+        store.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,3 +95,35 @@ def test_R102_send_broker_and_handlers_are_one_trace(url: str, how: str) -> None
 def test_R102_without_a_configured_provider_nothing_is_recorded_and_everything_works() -> None:
     """Control: the spans above come from OpenTelemetry."""
     assert spans("{broker}", "bare") == {}
+
+
+@pytest.mark.parametrize("how", ["one", "many"])
+@pytest.mark.parametrize("url", ["memory:", "file:{tmp}"])
+def test_R102_a_mailbox_of_this_process_carries_the_context(
+    url: str, how: str, tmp_path: Path
+) -> None:
+    program = """
+import sys
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from pillarbox import open_mailbox
+
+trace.set_tracer_provider(TracerProvider())
+with open_mailbox(sys.argv[1], str) as box:
+    box.send("without a span")
+    (before,) = box.receive()
+    before.acknowledge()
+    with trace.get_tracer("shop").start_as_current_span("checkout"):
+        box.send("tea") if sys.argv[2] == "one" else box.send_many(["tea"])
+    (message,) = box.receive()
+    print("traceparent" in before.attributes, "traceparent" in message.attributes)
+"""
+    where = f"{url.format(tmp=tmp_path)}{'/' if 'file' in url else ''}orders"
+    done = subprocess.run(
+        [sys.executable, "-c", program, where, how],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("False True\n", "")

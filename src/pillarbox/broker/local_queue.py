@@ -60,15 +60,9 @@ class LocalQueue(BrokerQueue):
 
     async def send_one(self, draft: Draft) -> Accepted:
         attributes, extra, session = draft.attributes, draft.extra, self.session
-        plain = extra is None and not draft.priority and not draft.delay
+        special = None if extra is None else lambda: extra
         with accepting(self.name, attributes):
-            if plain and session.queue.settings.capacity is None:
-                key = session.send_one(draft.body, attributes)
-            else:
-                special = None if extra is None else lambda: extra
-                (key,) = session.send(
-                    (draft.body,), draft.priority, draft.delay, attributes, special
-                )
+            (key,) = session.send((draft.body,), draft.priority, draft.delay, attributes, special)
         return Accepted(session.store.message_id(key), key)
 
     async def send(self, drafts: Sequence[Draft]) -> Sequence[Accepted | SqsError]:
@@ -180,7 +174,7 @@ class LocalQueue(BrokerQueue):
 
     async def delete_one(self, handle: str | None) -> None:
         key, lease = self._lease_of(handle)
-        stale = lease is None or not self.session.acknowledge_one(lease)
+        stale = lease is None or not self.session.acknowledge((lease,))[0]
         if stale and self._delete_stale((key,)):
             raise errors.expired_handle(handle)
 

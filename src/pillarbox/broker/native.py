@@ -218,10 +218,7 @@ class Native(NativeProtocol):
             extra = lambda: Extra(group=group, deduplication=deduplication)  # noqa: E731
         delay = command.delay_us * MICROSECOND_NS
         session, bodies = self._session(name), command.bodies
-        plain = extra is None and not command.priority and not delay
         with accepting(name, noted):
-            if plain and len(bodies) == 1 and session.queue.settings.capacity is None:
-                return (session.send_one(bodies[0], noted),)
             return session.send(bodies, command.priority, delay, noted, extra)
 
     def _settle(

@@ -6,7 +6,7 @@ columns), then details, then the body. The encoding is deterministic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from struct import Struct as Layout
 from typing import Any, Final, NamedTuple
 
@@ -76,17 +76,19 @@ class Entry(NamedTuple):
 
 def encode(event: e.Event, queue: int = 0) -> list[bytes]:
     """Return the entries of an event of the queue with this number."""
-    return list(_ENCODE[type(event)](event, queue))
+    return _ENCODE[type(event)](event, queue)
 
 
-def sent_entry(
-    queue: int, key: int, body: bytes, attributes: dict[str, str] | None = None
-) -> bytes:
-    """Return the entry of a plain message: no priority, no delay, no extra."""
-    if attributes is None:
-        return _pack_head(SENT, 0, 0, queue, key, 0, 0, 0) + body
-    details = _pack((attributes, None, None))
-    return _pack_head(SENT, 0, 0, queue, key, 0, 0, len(details)) + details + body
+def sent_entry(queue: int, record: Record, kind: int = SENT, due: int = 0) -> bytes:
+    """Return the entry of a new message."""
+    extra, details = record.extra, b""
+    if record.attributes is not None or extra is not None:
+        names = (None, None) if extra is None else (extra.group, extra.deduplication)
+        details = _pack((record.attributes, *names))
+    low, high = due & _LOW, due >> _LOW_BITS
+    head = _pack_head(kind, record.priority, 0, queue, record.key, low, high, len(details))
+    entry: bytes = head + details + record.body
+    return entry
 
 
 def leased_entry(queue: int, lease: Lease) -> bytes:
@@ -137,30 +139,9 @@ def entry_bytes(
     return HEAD.pack(kind, priority, number, queue, key, *times, len(packed)) + packed + body
 
 
-def _encode_new(kind: int, records: list[Record], queue: int, due: int) -> Iterator[bytes]:
-    for record in records:
-        extra = record.extra
-        if extra is None and kind == SENT and not record.priority:
-            yield sent_entry(queue, record.key, record.body, record.attributes)
-            continue
-        details = None
-        if record.attributes is not None or extra is not None:
-            group, deduplication = (extra.group, extra.deduplication) if extra else (None, None)
-            details = (record.attributes, group, deduplication)
-        yield entry_bytes(
-            kind,
-            queue,
-            record.key,
-            due,
-            priority=record.priority,
-            details=details,
-            body=record.body,
-        )
-
-
-_ENCODE: dict[type[e.Event], Callable[[Any, int], Iterable[bytes]]] = {
-    e.Sent: lambda x, q: _encode_new(SENT, x.records, q, 0),
-    e.Scheduled: lambda x, q: _encode_new(SCHEDULED, x.records, q, x.due),
+_ENCODE: dict[type[e.Event], Callable[[Any, int], list[bytes]]] = {
+    e.Sent: lambda x, q: [sent_entry(q, record) for record in x.records],
+    e.Scheduled: lambda x, q: [sent_entry(q, record, SCHEDULED, x.due) for record in x.records],
     e.CameDue: lambda x, q: [entry_bytes(CAME_DUE, q, x.record.key, x.at)],
     e.Rescheduled: lambda x, q: [entry_bytes(RESCHEDULED, q, x.record.key, x.due)],
     e.Leased: lambda x, q: [leased_entry(q, lease) for lease in x.leases],

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from sys import modules
 from typing import Any, Generic, Self, Unpack
 
+from pillarbox import tracing
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS, codec_for
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError, MailboxFullError
+from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Lease
 from pillarbox.log import Disk, Durability, Retention
 from pillarbox.mailbox.data_directory import file_path
@@ -27,7 +29,7 @@ from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.options import check_options, openers
 from pillarbox.mailbox.protocol import ANY, B, BodyType, ReceiveOptions, SendOptions
 from pillarbox.mailbox.runner import Step
-from pillarbox.mailbox.verbs import Outgoing, Verbs
+from pillarbox.mailbox.verbs import Verbs
 from pillarbox.mutex import Mutex, reentrant_call
 
 
@@ -65,19 +67,18 @@ class DurableMailbox(LocalMailbox[B], Generic[B]):
         self._start(verbs, LocalConnection(verbs.close_store))
 
     def send(self, body: B, **options: Unpack[SendOptions]) -> str:
-        """Send a message and return its unique id. It can't be received before its delay ends."""
         verbs = self._verbs
-        if options or verbs.closed or verbs.session.queue.settings.capacity is not None:
+        if options or verbs.closed or tracing.API in modules:
             return super().send(body, **options)
         try:
             data = verbs.codec.quick_encode(body)
         except QUICK_ERRORS:
             data = verbs.codec.encode(body)
-        limits.body_bytes(data, verbs.max_body_bytes)
-        return verbs.send_one(data)
+        if len(data) > verbs.max_body_bytes:
+            limits.body_bytes(data, verbs.max_body_bytes)
+        return verbs.store.ids.of(verbs.session.send((data,))[0])
 
     def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[B]]:
-        """Lease up to `max_messages`. Waits for the first message, never for a full batch."""
         count, timeout, verbs = 1, _VISIBILITY_NS, self._verbs
         if options or verbs.closed:
             count, timeout, _ = verbs.receive_options(**options)
@@ -93,7 +94,7 @@ class DurableMailbox(LocalMailbox[B], Generic[B]):
         return super().receive(**options)
 
     def _acknowledge(self, delivery: Lease) -> bool:
-        return self._verbs.session.acknowledge_one(delivery)
+        return self._verbs.session.acknowledge((delivery,))[0]
 
 
 class AsyncDurableMailbox(AsyncLocalMailbox[B], Generic[B]):
@@ -146,31 +147,6 @@ class DurableVerbs(LocalVerbs[B]):
             shared.release(self)
             raise
         self._shared = shared
-
-    def send_one(self, body: bytes) -> str:
-        """Send a message that has only a body to a queue without a capacity; return its id."""
-        session = self.session
-        try:
-            key = session.send_one(body)
-        except MailboxFullError:
-            (key,) = session.send((body,))  # waits for compaction to free space
-        return self.store.ids.of(key)
-
-    def _send(self, sent: Outgoing) -> Step[list[str]]:
-        send, bodies = super()._send(sent), sent.bodies
-        if len(bodies) != 1 or sent != Outgoing(bodies):
-            return send
-
-        def send_plain() -> list[str]:
-            limited = self.session.queue.settings.capacity is not None
-            return send() if limited else [self.send_one(bodies[0])]
-
-        return send_plain
-
-    def acknowledge(self, deliveries: Sequence[Lease]) -> Step[list[bool]]:
-        if len(deliveries) != 1:
-            return super().acknowledge(deliveries)
-        return lambda: [self.session.acknowledge_one(deliveries[0])]
 
     def dead_letters(self) -> Self | None:
         return None if self._shared is None else super().dead_letters()

@@ -55,6 +55,7 @@ class DurableStore(Store):
     waits = True
     time: Timekeeper | None = None  # only with the system clock
     capture: Capture | None = None  # set while a snapshot is taken
+    step_index: int | None = None  # first index of an entry that is written but not applied yet
 
     def __init__(
         self,
@@ -168,7 +169,7 @@ class DurableStore(Store):
             logger.debug("disk full: a delivery was not logged", store=self.path)
 
     def write_one(
-        self, entry: bytes, *, urgent: bool, lazy: bool = False
+        self, session: QueueSteps, entry: bytes, *, urgent: bool, lazy: bool = False
     ) -> tuple[int, Ticket | None]:
         """Write one entry (`write_if_space` if `lazy`) and return its index and ticket.
 
@@ -177,6 +178,12 @@ class DurableStore(Store):
         """
         if self._foreign:
             self._refuse_after_fork()
+        if self.deferred:
+            self.flush_deferred()
+        self.changed.add(session)
+        if self.capture is not None:
+            self.capture.take(session)
+        self.step_index = self.writer.next_index
         compactor = self.compactor
         if len(entry) > compactor.budget.largest_bytes:
             compactor.expect((entry,))
@@ -220,6 +227,12 @@ class DurableStore(Store):
         """Halt the log if an interrupted step wrote past `index`: state and log now differ."""
         if self.log.next_index != index:
             self.log.halt(error)
+
+    def halt_step(self, error: BaseException) -> None:
+        """The same for a step that writes one entry: `step_index` is set until it is applied."""
+        if self.step_index is not None:
+            self.halt_if_written(self.step_index, error)
+            self.step_index = None
 
     def restart_after_fork(self) -> None:
         super().restart_after_fork()

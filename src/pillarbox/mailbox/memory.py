@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import update_wrapper
+from sys import modules
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
+from pillarbox import tracing
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
@@ -147,15 +149,15 @@ class InMemoryMailbox(LocalMailbox[B], Generic[B]):
         self._settling = token, give, clock, queue, lines, self
 
     # The hot path: what `LocalMailbox`, `decide` and `apply` do for plain messages, in one frame
-    # per verb. Plain means no option, no group, no policy, and no contention.
+    # per verb. Plain means no option, no group, no policy, no trace, and no contention.
     # tests/unit/test_hot_path.py compares each verb with the general one. Measured gains: send 5 x,
-    # receive 7 x, acknowledge 10 x, send_many 1.8 x, acknowledge_many 1.4 x (of 100). Locals are
-    # faster than attributes in CPython. A signal handler may raise after any call, so every step
-    # that was begun is completed.
+    # receive 7 x, acknowledge 10 x, send_many 1.8 x (of 100). Locals are faster than
+    # attributes in CPython. A signal handler may raise after any call, so every step that was begun
+    # is completed.
 
     def _quick_send(self, body: B, **options: Unpack[SendOptions]) -> str:
         token, give, clock, queue, session, store, lane, _ = self._tools
-        if options or not session.plain:
+        if options or not session.plain or tracing.API in modules:
             return self._run(self._verbs.send((body,), **options))[0]
         try:
             data = self._pack(body)
@@ -191,7 +193,7 @@ class InMemoryMailbox(LocalMailbox[B], Generic[B]):
 
     def _quick_send_many(self, bodies: Iterable[B], **options: Unpack[BatchOptions]) -> list[str]:
         token, give, clock, queue, session, store, lane, _ = self._tools
-        if options or not session.plain:
+        if options or not session.plain or tracing.API in modules:
             return super().send_many(bodies, **options)
         bodies = list(bodies)
         data = self._verbs.encoded(bodies)
@@ -291,36 +293,7 @@ class InMemoryMailbox(LocalMailbox[B], Generic[B]):
         self._verbs.refuse_if_closed()
         return self._verbs._receive(self._mailbox, count, timeout, wait)()
 
-    def _quick_acknowledge_many(self, messages: Iterable[Message[B]]) -> list[bool]:
-        leases = self._deliveries(messages)
-        token, give, clock, queue, lines, _ = self._settling
-        done = 0
-        try:
-            del token[0]
-        except IndexError:
-            return self._session.acknowledge(leases)
-        held = token
-        try:
-            now = clock()
-            usual = lines and not queue.groups and not queue.leases.unusual
-            try:
-                for lease in leases if usual and now < queue.wake_at else ():
-                    if lease.deadline <= now:
-                        break
-                    lease.deadline = 0  # so that a duplicate counts once
-                    done += 1
-            finally:
-                queue.leases.stale += done
-            if queue.leases.stale > STALE_MAX:
-                queue.leases.tidy()
-        finally:
-            del held
-            give(None)
-        rest = leases[done:]
-        return [True] * done + (self._session.acknowledge(rest) if rest else [])
-
     def close(self) -> None:
-        """Wake all waiting receives. The mailbox can no longer be used."""
         super().close()
         self._tools = [], *self._tools[1:]  # no token: fast paths need not check `closed`
 
@@ -328,7 +301,6 @@ class InMemoryMailbox(LocalMailbox[B], Generic[B]):
         send = update_wrapper(_quick_send, LocalMailbox.send)
         send_many = update_wrapper(_quick_send_many, LocalMailbox.send_many)
         receive = update_wrapper(_quick_receive, LocalMailbox.receive)
-        acknowledge_many = update_wrapper(_quick_acknowledge_many, LocalMailbox.acknowledge_many)
 
 
 class AsyncInMemoryMailbox(AsyncLocalMailbox[B], Generic[B]):
@@ -371,7 +343,6 @@ class AsyncInMemoryMailbox(AsyncLocalMailbox[B], Generic[B]):
         self._sync._use(codec)
 
     async def close(self) -> None:
-        """Wake all waiting receives. The mailbox can no longer be used."""
         self._sync.close()
 
 

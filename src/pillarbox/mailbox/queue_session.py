@@ -99,20 +99,6 @@ class QueueSession(QueueSteps):
             accepted = [decide.original(queue, record, now) for record in records]
         return written, accepted
 
-    @locked
-    def send_one(
-        self, body: Any, attributes: dict[str, str] | None = None
-    ) -> tuple[Written | None, int]:
-        """Send one message without priority, delay or group to a queue without a capacity."""
-        now = self._now()
-        if now >= self.queue.wake_at:
-            self.settle(now)
-        key = self.store.new_keys(now, 1)[0]
-        written = self._record_and_apply([Sent([Record(key, body, 0, 0, attributes)])])
-        if self.waiters:
-            self.serve(now)
-        return written, key
-
     def receive(self, owner: Owner, count: int, timeout: int, wait: int) -> list[Lease]:
         """Lease ready messages; if there are none, block until there are or `wait` is over."""
         waiter = ThreadWaiter(owner, count, timeout) if wait else None
@@ -185,13 +171,13 @@ class QueueSession(QueueSteps):
         for waiter in list(self.waiters):
             self._dismiss(waiter)
         self._write = self._refuse  # type: ignore[method-assign]
-        self.send_one = self._refuse_one  # type: ignore[method-assign]
+        self.send = self._refuse_send  # type: ignore[method-assign]
 
     def _refuse(self, events: Sequence[Event], *, lazy: bool = False) -> None:
         if events:
             raise MailboxClosedError(f"queue {self.queue.name!r} was deleted")
 
-    def _refuse_one(self, body: Any, attributes: object = None) -> NoReturn:
+    def _refuse_send(self, *message: Any, **options: Any) -> NoReturn:
         raise MailboxClosedError(f"queue {self.queue.name!r} was deleted")
 
     @locked
@@ -204,10 +190,6 @@ class QueueSession(QueueSteps):
         if self.waiters:
             self.serve(now)
         return written, answers
-
-    def acknowledge_one(self, lease: Lease) -> bool:
-        """Acknowledge one message."""
-        return self.acknowledge((lease,))[0]
 
     def nack(self, leases: Sequence[Lease], delay: int) -> list[bool]:
         return self._settle_leases(
