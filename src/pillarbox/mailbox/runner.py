@@ -8,11 +8,13 @@ or `OSError` that it raises is thrown into the verb.
 from __future__ import annotations
 
 import asyncio
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
 from pillarbox.core.errors import InvalidParameterError, MailboxError
+from pillarbox.mailbox.waiters import closed_gate, open_gate
 
 R = TypeVar("R")
 
@@ -119,6 +121,60 @@ class Connection(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close idle connections. A later request opens a new one."""
+
+
+class Parked:
+    """A request that may be waiting; `wake` ends it from another thread, without a loss."""
+
+    __slots__ = ("_hang_up", "_lock", "gate", "over", "owner")
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.over = False
+        self.gate = closed_gate()  # opened to cut a pause short
+        self._hang_up: Callable[[], object] | None = None
+        self._lock = threading.RLock()  # a signal handler may close the mailbox
+
+    def use(self, hang_up: Callable[[], object] | None) -> None:
+        """From now on this call ends its wait; nothing does once it has its answer."""
+        with self._lock:
+            self._hang_up = hang_up
+            if self.over and hang_up is not None:
+                hang_up()
+
+    def wake(self) -> None:
+        with self._lock:
+            self.over = True
+            open_gate(self.gate)
+            if self._hang_up is not None:
+                self._hang_up()
+
+
+class ParkingConnection(Connection):
+    """A connection on which a request that waits can be ended from another thread."""
+
+    def __init__(self) -> None:
+        self._parked: set[Parked] = set()
+        self._lock = threading.RLock()  # a signal handler may receive or close, too
+
+    def _park(self, owner: Any, ask: Callable[[Parked], R]) -> R:
+        """Make a request that ends when its owner's mailbox is closed."""
+        parked = Parked(owner)
+        with self._lock:
+            self._parked.add(parked)
+        try:
+            if owner.closed:  # asked only now: a signal handler may have closed it just before
+                raise Interrupted
+            return ask(parked)
+        finally:
+            with self._lock:
+                self._parked.discard(parked)
+
+    def wake(self, verbs: Any) -> None:
+        with self._lock:
+            parked = [each for each in self._parked if each.owner is verbs]
+        for each in parked:
+            each.wake()
 
 
 class AsyncConnection(ABC):

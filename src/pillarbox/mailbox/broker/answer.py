@@ -48,51 +48,31 @@ class BadAnswerError(ConnectionError):
 class AnswerReader:
     """Parses one response at a time."""
 
-    __slots__ = ("_body_at", "_data", "_end", "_head", "_known", "_meaning")
+    __slots__ = ("_data", "_end", "_head")
 
     def __init__(self) -> None:
-        self._known = b""  # cached head of the last response that came in one piece
-        self._meaning = 0, 0, False
         self.clear()
 
     def clear(self) -> None:
         """Discard an incomplete response."""
-        self._data = bytearray()
-        self._head = b""
-        self._body_at = self._end = 0
+        self._data, self._head, self._end = bytearray(), b"", 0
 
     def feed(self, data: bytes) -> Answer | None:
         """Add data; return the response once it is complete."""
-        if not self._data:
-            end = data.find(b"\r\n\r\n") + 4
-            if end >= 4:
-                known = data[:end]
-                if known != self._known:  # most heads within a second are equal
-                    head = known.lower()
-                    status, _, last = _answer(head, b"")
-                    self._meaning = status, _length_in(head), last
-                    self._known = known
-                status, length, last = self._meaning
-                if len(data) == end + length:  # complete in one piece, the usual case
-                    return Answer(status, data[end:], last)
         self._data += data
-        if not self._head and not self._find_head():
-            return None
+        if not self._head:
+            body_at = self._data.find(b"\r\n\r\n") + 4
+            if body_at < 4:
+                if len(self._data) > _HEAD_BYTES_MAX:
+                    raise BadAnswerError("the head of the response has no end")
+                return None
+            self._head = bytes(self._data[:body_at]).lower()
+            self._end = body_at + _length_in(self._head)
         if len(self._data) < self._end:
             return None
-        answer = _answer(self._head, bytes(self._data[self._body_at : self._end]))
+        answer = _answer(self._head, bytes(self._data[len(self._head) : self._end]))
         self.clear()
         return answer
-
-    def _find_head(self) -> bool:
-        self._body_at = self._data.find(b"\r\n\r\n") + 4
-        if self._body_at < 4:
-            if len(self._data) > _HEAD_BYTES_MAX:
-                raise BadAnswerError("the head of the response has no end")
-            return False
-        self._head = bytes(self._data[: self._body_at]).lower()
-        self._end = self._body_at + _length_in(self._head)
-        return True
 
 
 def _length_in(head: bytes) -> int:

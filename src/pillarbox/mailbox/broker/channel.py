@@ -17,36 +17,10 @@ from pillarbox.mailbox.broker.answer import Answer, AnswerReader
 from pillarbox.mailbox.broker.pool import BaseChannel, ChannelPool, close_all
 from pillarbox.mailbox.broker.retry import ANSWER_SECONDS_MAX, CONNECT_SECONDS_MAX, results_of
 from pillarbox.mailbox.broker.wire import Command
-from pillarbox.mailbox.runner import Interrupted, run_sync
-from pillarbox.mailbox.waiters import closed_gate, open_gate
+from pillarbox.mailbox.runner import Interrupted, Parked, run_sync
 
 _TIME = struct.Struct("@ll")  # seconds and microseconds, as C's timeval
 _RECEIVE_BYTES = 65_536  # a larger buffer would be mmapped for each response
-
-
-class Parked:
-    """A receive that may be waiting; `wake` ends it from another thread without losing messages."""
-
-    __slots__ = ("_channel", "_lock", "gate", "over", "owner")
-
-    def __init__(self, owner: object) -> None:
-        self.owner = owner
-        self.over = False
-        self.gate = closed_gate()  # opened to end a retry pause early
-        self._channel: Channel | None = None
-        self._lock = threading.RLock()  # a signal handler may close the mailbox
-
-    def use(self, channel: Channel | None) -> None:
-        """Set the channel that it waits on; None once the response has arrived."""
-        with self._lock:
-            self._channel = channel
-
-    def wake(self) -> None:
-        with self._lock:
-            self.over = True
-            open_gate(self.gate)
-            if self._channel is not None:
-                self._channel.hang_up()
 
 
 class Channel(BaseChannel):
@@ -165,7 +139,7 @@ class Channels(ChannelPool[Channel]):
             return None
 
         if parked is not None:
-            parked.use(channel)
+            parked.use(channel.hang_up)
         try:
             answer = run_sync(do, self.exchange(channel, queue, commands))
         # Even if interrupted: a late response must not reach the next request.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 from msgspec import Struct
@@ -12,10 +11,10 @@ from pillarbox.core import limits
 from pillarbox.mailbox.broker.address import Address
 from pillarbox.mailbox.broker.async_channel import AsyncChannels, async_channels_to
 from pillarbox.mailbox.broker.batcher import Batcher
-from pillarbox.mailbox.broker.channel import Parked, channels_to
+from pillarbox.mailbox.broker.channel import channels_to
 from pillarbox.mailbox.broker.retry import ANSWER_SECONDS_MAX
 from pillarbox.mailbox.broker.wire import Command, Declared, Receive
-from pillarbox.mailbox.runner import AsyncConnection, Connection, Interrupted
+from pillarbox.mailbox.runner import AsyncConnection, Interrupted, ParkingConnection
 
 _SECOND_US = limits.SECOND_NS // 1_000
 
@@ -28,42 +27,27 @@ class Call(Struct, frozen=True, gc=False):
     owner: Any = None
 
 
-class BrokerConnection(Connection):
+class BrokerConnection(ParkingConnection):
     """A connection over the channels that all mailboxes of this process share."""
 
     def __init__(self, address: Address) -> None:
+        super().__init__()
         self._channels = channels_to(address)
         self._channels.enter()
-        self._parked: set[Parked] = set()
-        self._lock = threading.RLock()  # a signal handler may receive or close, too
         self._closed = False
 
     def do(self, request: Call) -> Any:
-        if request.command.__class__ is Receive:
-            return self._receive(request, request.command)
-        result = self._channels.ask(request.queue, (request.command,))[0]
+        queue, command = request.queue, request.command
+        if command.__class__ is Receive:
+            seconds, ask = _answer_seconds(command), self._channels.ask
+            return self._park(
+                request.owner,
+                lambda parked: ask(queue, (command,), seconds=seconds, parked=parked)[0].value,
+            )
+        result = self._channels.ask(queue, (command,))[0]
         if result.__class__ is Declared:
             self._channels.instance = result.instance
         return result.value
-
-    def _receive(self, call: Call, command: Receive) -> Any:
-        parked = Parked(call.owner)
-        with self._lock:
-            self._parked.add(parked)
-        try:
-            if call.owner.closed:  # checked last: a signal handler may have closed it just before
-                raise Interrupted
-            seconds, ask = _answer_seconds(command), self._channels.ask
-            return ask(call.queue, (command,), seconds=seconds, parked=parked)[0].value
-        finally:
-            with self._lock:
-                self._parked.discard(parked)
-
-    def wake(self, verbs: Any) -> None:
-        with self._lock:
-            for parked in list(self._parked):
-                if parked.owner is verbs:
-                    parked.wake()
 
     def close(self) -> None:
         if not self._closed:

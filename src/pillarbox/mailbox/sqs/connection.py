@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import boto3
@@ -28,7 +28,7 @@ from botocore.config import Config
 from botocore.session import get_session
 
 from pillarbox.core.errors import MailboxError
-from pillarbox.mailbox.runner import Connection, Interrupted
+from pillarbox.mailbox.runner import Interrupted, Parked, ParkingConnection
 from pillarbox.mailbox.sqs.call import Call, Step
 from pillarbox.mailbox.sqs.errors import from_botocore
 from pillarbox.mutex import Mutex, reentrant_call
@@ -42,7 +42,7 @@ READ_SECONDS_MAX = 45  # more than twice the longest poll
 _DEPTH_MAX = 2
 DEFAULT_REGION = "us-east-1"  # for servers other than AWS
 
-_current: ContextVar[Poll | None] = ContextVar("poll", default=None)
+_current: ContextVar[Parked | None] = ContextVar("poll", default=None)
 _making = Mutex()
 
 
@@ -70,48 +70,11 @@ def nested_call(call: Callable[[X], R], of: X) -> R:
         _current.set(outer)
 
 
-class Poll:
-    """One waiting receive; it knows its socket once the request is sent."""
-
-    def __init__(self, owner: Any) -> None:
-        self.owner = owner
-        self.gate = threading.Event()  # set to end a retry pause early
-        self._lock = threading.Lock()
-        self._socket: Any = None
-        self.over = False
-
-    def __enter__(self) -> None:
-        self._token = _current.set(self)
-
-    def __exit__(self, *error: object) -> None:
-        _current.reset(self._token)
-        with self._lock:
-            self._socket = None  # now used by another call
-
-    def hold(self, sock: Any) -> None:
-        """Store the socket that the request was sent on."""
-        with self._lock:
-            self._socket = sock
-            if self.over:
-                self._shut()
-
-    def hang_up(self) -> None:
-        """End the wait for the response, from any thread."""
-        with self._lock:
-            self.over = True
-            self.gate.set()
-            self._shut()
-
-    def _shut(self) -> None:
-        if self._socket is None:
-            return
-        with suppress(OSError):  # it may already be closed
-            # Shut down TCP without close_notify: another thread is reading from the TLS socket.
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-
 class _Watched:
-    """A connection that notifies its thread's poll when the request was sent."""
+    """A connection that tells the poll of its thread when the request was sent.
+
+    From then on nothing but the answer is missing.
+    """
 
     sock: Any
 
@@ -119,7 +82,7 @@ class _Watched:
         answer = super().request(*arguments, **options)  # type: ignore[misc]
         poll = _current.get()
         if poll is not None:
-            poll.hold(self.sock)
+            poll.use(partial(_shut, self.sock))
         return answer
 
 
@@ -139,16 +102,23 @@ class _HTTPSPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
     ConnectionCls = _HTTPSConnection
 
 
-class SQSConnection(Connection):
-    """A connection to SQS for mailboxes of one session, region and endpoint."""
+def _shut(sock: Any) -> None:
+    with suppress(OSError):  # it may be gone already
+        # TLS is not said good-bye to: another thread reads from it.
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+class SQSConnection(ParkingConnection):
+    """The way to SQS for mailboxes of one session, region and endpoint."""
 
     def __init__(self, session: Any, region: str | None, endpoint: str | None) -> None:
+        super().__init__()
         self.target = session, region, endpoint
-        self._lock = threading.RLock()  # a signal handler may receive, too
-        self._polls: set[Poll] = set()
 
     def do(self, request: Step) -> Any:
-        return nested_call(self._do if request.owner is None else self._wait, request)
+        if request.owner is None:
+            return nested_call(self._do, request)
+        return self._park(request.owner, partial(nested_call, partial(self._wait, request)))
 
     def _do(self, step: Step) -> Any:
         if not isinstance(step, Call):
@@ -158,33 +128,24 @@ class SQSConnection(Connection):
         except Exception as error:  # `from_botocore` re-raises unknown ones
             raise from_botocore(error, step.operation, step.queue) from error
 
-    def _wait(self, step: Step) -> Any:
-        """Run a step; end it early if the owner is closed."""
-        poll = Poll(step.owner)
-        with self._lock:
-            self._polls.add(poll)
+    def _wait(self, step: Step, poll: Parked) -> Any:
+        """Do this, unless the poll is ended meanwhile."""
+        if not isinstance(step, Call):
+            return poll.gate.acquire(timeout=step.seconds)
+        _current.set(poll)  # until the end of the `nested_call`
         try:
-            if step.owner.closed:
-                raise Interrupted
-            if not isinstance(step, Call):
-                return poll.gate.wait(step.seconds)
-            with poll:
-                return self._do(step)
+            return self._do(step)
         except MailboxError:
             if poll.over:
                 raise Interrupted from None
             raise
         finally:
-            with self._lock:
-                self._polls.discard(poll)
+            poll.use(None)  # its socket serves another call from now on
 
     def wake(self, verbs: Any) -> None:
         if _depth.now:
             raise reentrant_call()
-        with self._lock:
-            polls = [poll for poll in self._polls if poll.owner is verbs]
-        for poll in polls:
-            poll.hang_up()
+        super().wake(verbs)
 
     def close(self) -> None:
         """Do nothing: other mailboxes share the client."""
