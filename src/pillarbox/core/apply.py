@@ -68,7 +68,7 @@ def scheduled(queue: Queue, records: list[Record], due: int) -> None:
     for record in records:
         if record.extra is not None:
             remember(queue, record)
-    queue.schedule.add_all(due, records)
+        queue.schedule.add(due, record)
     queue.wake_at = min(queue.wake_at, due)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from itertools import repeat
 
 from pillarbox.core import lines
 from pillarbox.core.errors import InvalidParameterError, MailboxFullError
@@ -29,7 +28,6 @@ from pillarbox.core.queue import (
     Outcome,
     Queue,
     Record,
-    deliveries_of,
     extra_of,
     first,
     in_order,
@@ -68,17 +66,10 @@ def receive(queue: Queue, count: int, timeout: int, now: int) -> list[Lease]:
     if queue.settings.paused:
         return []
     deadline = now + timeout
-    records = first(queue, count)
-    if len(records) == 1:
-        record = records[0]
-        return [Lease(record, record.deliveries + 1, now, deadline, timeout, record.extra)]
-    if any(map(deliveries_of, records)) or any(map(extra_of, records)):
-        return [
-            Lease(record, record.deliveries + 1, now, deadline, timeout, record.extra)
-            for record in records
-        ]
-    terms = repeat(1), repeat(now), repeat(deadline), repeat(timeout)
-    return list(map(Lease, records, *terms))  # a loop in C
+    return [
+        Lease(record, record.deliveries + 1, now, deadline, timeout, record.extra)
+        for record in first(queue, count)
+    ]
 
 
 def deliver(queue: Queue, count: int, timeout: int, now: int) -> list[Event]:

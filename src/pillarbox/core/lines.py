@@ -89,7 +89,8 @@ def join(queue: Queue, record: Record) -> None:
         if group is None:
             group = queue.groups[name] = Group()
         _wait_in_group(queue, group, record)
-        _update(queue, name, group)
+        if group.lane == NO_LANE or queue.settings.fair:  # else it stands in line already
+            _update(queue, name, group)
         return
     append_to_lane(queue, record)
 

@@ -120,7 +120,6 @@ DEFAULT_SETTINGS = Settings()
 
 # Getters in C, for reading many records at once.
 body_of = attrgetter("body")
-deliveries_of = attrgetter("deliveries")
 extra_of = attrgetter("extra")
 priority_of = attrgetter("priority")
 record_of = attrgetter("record")
@@ -129,24 +128,6 @@ number_of = attrgetter("number")
 
 class Queue:
     """The state of one queue."""
-
-    __slots__ = (
-        "dead_letters",
-        "duplicates",
-        "grouped",
-        "groups",
-        "groups_in_lanes",
-        "lanes",
-        "leases",
-        "mask",
-        "name",
-        "out_of_order",
-        "returned",
-        "schedule",
-        "settings",
-        "sources",
-        "wake_at",
-    )
 
     def __init__(self, name: str, settings: Settings = DEFAULT_SETTINGS) -> None:
         self.name = name

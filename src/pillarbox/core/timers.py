@@ -6,9 +6,9 @@ removing is O(1), and the heap is at most twice the number of live entries.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from itertools import islice, repeat, takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,12 +22,11 @@ _SLACK = 64  # do not sweep fewer stale entries than this
 class Timers:
     """Timers with at most one time per record."""
 
-    __slots__ = ("_heap", "_latest", "_live")
+    __slots__ = ("_heap", "_live")
 
     def __init__(self) -> None:
         self._live: dict[int, Entry] = {}
         self._heap: list[Entry] = []
-        self._latest = -1  # no entry has a later time
 
     def __len__(self) -> int:
         return len(self._live)
@@ -59,19 +58,6 @@ class Timers:
         entry = (at, record.key, record)
         self._live[record.key] = entry
         heappush(self._heap, entry)
-        self._latest = max(self._latest, at)
-
-    def add_all(self, at: int, records: Sequence[Record]) -> None:
-        """Add records, sorted by key, with one due time."""
-        keys = [record.key for record in records]
-        entries = list(zip(repeat(at), keys, records, strict=False))
-        self._live.update(zip(keys, entries, strict=True))
-        if at > self._latest:  # entries that sort last can be appended to a heap
-            self._latest = at
-            self._heap += entries
-        else:
-            for entry in entries:
-                heappush(self._heap, entry)
 
     def remove(self, key: int) -> None:
         del self._live[key]

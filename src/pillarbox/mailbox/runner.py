@@ -124,19 +124,19 @@ class Connection(ABC):
 
 
 class Parked:
-    """A request that may be waiting; `wake` ends it from another thread, without a loss."""
+    """A request that may be waiting; `wake` ends it from another thread without losing messages."""
 
     __slots__ = ("_hang_up", "_lock", "gate", "over", "owner")
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
         self.over = False
-        self.gate = closed_gate()  # opened to cut a pause short
+        self.gate = closed_gate()  # opened to end a retry pause early
         self._hang_up: Callable[[], object] | None = None
         self._lock = threading.RLock()  # a signal handler may close the mailbox
 
     def use(self, hang_up: Callable[[], object] | None) -> None:
-        """From now on this call ends its wait; nothing does once it has its answer."""
+        """Set the function that ends the wait; None once the response has arrived."""
         with self._lock:
             self._hang_up = hang_up
             if self.over and hang_up is not None:
@@ -151,19 +151,19 @@ class Parked:
 
 
 class ParkingConnection(Connection):
-    """A connection on which a request that waits can be ended from another thread."""
+    """A connection whose waiting requests can be ended from another thread."""
 
     def __init__(self) -> None:
         self._parked: set[Parked] = set()
         self._lock = threading.RLock()  # a signal handler may receive or close, too
 
     def _park(self, owner: Any, ask: Callable[[Parked], R]) -> R:
-        """Make a request that ends when its owner's mailbox is closed."""
+        """Make a request that ends early when its owner's mailbox is closed."""
         parked = Parked(owner)
         with self._lock:
             self._parked.add(parked)
         try:
-            if owner.closed:  # asked only now: a signal handler may have closed it just before
+            if owner.closed:  # checked last: a signal handler may have closed it just before
                 raise Interrupted
             return ask(parked)
         finally:

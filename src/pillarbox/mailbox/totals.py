@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from pillarbox.core.events import (
     Acknowledged,
     Died,
@@ -25,29 +27,17 @@ from pillarbox.core.events import (
 from pillarbox.core.queue import Queue
 
 
-class Totals:
+class Totals(Struct, eq=False):
     """Monotonic message counters."""
 
-    __slots__ = (
-        "_queue",
-        "dead",
-        "deleted",
-        "expired",
-        "received",
-        "redriven",
-        "sent",
-        "unread",
-    )
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self.sent = 0
-        self.received = 0
-        self.deleted = 0  # acknowledged, deleted by id or an old handle, or purged
-        self.expired = 0  # deleted because of their age
-        self.dead = 0  # moved to the dead-letter queue
-        self.redriven = 0  # moved from here to another queue
-        self.unread = 0  # returned because the receiver was gone
+    queue: Queue
+    sent: int = 0
+    received: int = 0
+    deleted: int = 0  # acknowledged, deleted by id or an old handle, or purged
+    expired: int = 0  # deleted because of their age
+    dead: int = 0  # moved to the dead-letter queue
+    redriven: int = 0  # moved from here to another queue
+    unread: int = 0  # returned because the receiver was gone
 
     def count(self, events: Sequence[Event]) -> None:
         """Count these events before they are applied."""
@@ -86,4 +76,4 @@ class Totals:
             case Removed():
                 self.deleted += len(event.keys)
             case Purged():
-                self.deleted += self._queue.size
+                self.deleted += self.queue.size

@@ -71,10 +71,7 @@ def nested_call(call: Callable[[X], R], of: X) -> R:
 
 
 class _Watched:
-    """A connection that tells the poll of its thread when the request was sent.
-
-    From then on nothing but the answer is missing.
-    """
+    """A connection that hands its socket to the poll of its thread once the request is sent."""
 
     sock: Any
 
@@ -104,7 +101,7 @@ class _HTTPSPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
 
 def _shut(sock: Any) -> None:
     with suppress(OSError):  # it may be gone already
-        # TLS is not said good-bye to: another thread reads from it.
+        # Without a TLS close: another thread reads from it.
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
@@ -129,7 +126,7 @@ class SQSConnection(ParkingConnection):
             raise from_botocore(error, step.operation, step.queue) from error
 
     def _wait(self, step: Step, poll: Parked) -> Any:
-        """Do this, unless the poll is ended meanwhile."""
+        """Run a step that ends early if `poll` is woken."""
         if not isinstance(step, Call):
             return poll.gate.acquire(timeout=step.seconds)
         _current.set(poll)  # until the end of the `nested_call`
@@ -140,7 +137,7 @@ class SQSConnection(ParkingConnection):
                 raise Interrupted from None
             raise
         finally:
-            poll.use(None)  # its socket serves another call from now on
+            poll.use(None)  # the socket goes back to the pool
 
     def wake(self, verbs: Any) -> None:
         if _depth.now:

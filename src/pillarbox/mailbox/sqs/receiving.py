@@ -104,18 +104,18 @@ def extend(
     Claims nothing: the holder may settle a message while its lease is being extended.
     """
     now = clock.now()
-    alive: dict[Delivery, int] = {}
+    alive = list(dict.fromkeys(each for each in deliveries if each.alive(now)))
+    done: set[Delivery] = set()
+    for part in in_pages(alive, BATCH_ENTRIES_MAX):
+        extended = yield from _ask(queue, "change_message_visibility", part, now, seconds)
+        for delivery in extended:
+            delivery.deadline = now + min(seconds, delivery.longest(now)) * SECOND_NS
+        done |= extended
     answers = []
     for delivery in deliveries:
-        answers.append(delivery not in alive and delivery.alive(now))
-        if answers[-1]:
-            alive[delivery] = min(seconds, delivery.longest(now))
-    entries = [{"VisibilityTimeout": timeout} for timeout in alive.values()]
-    done = yield from _ask(queue, "change_message_visibility", list(alive), entries)
-    for delivery, timeout in alive.items():
-        if delivery in done:
-            delivery.deadline = now + timeout * SECOND_NS
-    return [asked and each in done for asked, each in zip(answers, deliveries, strict=True)]
+        answers.append(delivery in done)
+        done.discard(delivery)  # so that a duplicate counts once
+    return answers
 
 
 def settle(
@@ -129,10 +129,7 @@ def settle(
     done: set[Delivery] = set()
     try:
         for part in in_pages(claimed, BATCH_ENTRIES_MAX):
-            options: list[Entry] = [{} for _ in part]
-            if seconds is not None:
-                options = [{"VisibilityTimeout": min(seconds, d.longest(now))} for d in part]
-            done |= yield from _ask(queue, operation, part, options)
+            done |= yield from _ask(queue, operation, part, now, seconds)
             claimed = claimed[len(part) :]
     except BaseException:
         for delivery in claimed:
@@ -142,13 +139,17 @@ def settle(
 
 
 def _ask(
-    queue: SqsQueue, operation: str, deliveries: Sequence[Delivery], options: Sequence[Entry]
+    queue: SqsQueue,
+    operation: str,
+    deliveries: Sequence[Delivery],
+    now: int,
+    seconds: int | None,
 ) -> Verb[set[Delivery]]:
     """Call SQS for each, singly or as a batch; return the deliveries that succeeded."""
-    entries = [
-        {"ReceiptHandle": delivery.handle, **option}
-        for delivery, option in zip(deliveries, options, strict=True)
-    ]
+    entries: list[Entry] = [{"ReceiptHandle": each.handle} for each in deliveries]
+    if seconds is not None:
+        for entry, each in zip(entries, deliveries, strict=True):
+            entry["VisibilityTimeout"] = min(seconds, each.longest(now))
     if len(entries) == 1:
         try:
             yield from queue.ask(operation, **entries[0])
@@ -156,10 +157,8 @@ def _ask(
             return set()
         return set(deliveries)
     done: dict[int, Any] = {}
-    for start in range(0, len(entries), BATCH_ENTRIES_MAX):
-        part = dict(enumerate(entries[start : start + BATCH_ENTRIES_MAX], start))
-        refused = yield from queue.ask_batch(operation, part, done)
-        for each in refused.values():
-            if not says_stale(each):
-                raise from_code(each["Code"], each.get("Message", ""), operation, queue.name)
+    refused = yield from queue.ask_batch(operation, dict(enumerate(entries)), done)
+    for each in refused.values():
+        if not says_stale(each):
+            raise from_code(each["Code"], each.get("Message", ""), operation, queue.name)
     return {deliveries[position] for position in done}
