@@ -119,7 +119,7 @@ def check_inside(queue: Queue, model: naive.NaiveQueue) -> None:
 
 def snapshot(queue: Queue) -> list[Any]:
     """All of a queue's state by value, the insides of its index structures too."""
-    return [_by_value(getattr(queue, name)) for name in Queue.__slots__]
+    return [_by_value(getattr(queue, name)) for name in sorted(vars(queue))]
 
 
 def _by_value(thing: Any) -> Any:

@@ -200,7 +200,7 @@ def skip_instance_credentials(session: Any, endpoint: str | None) -> None:
 
 
 def _watch(client: Any) -> None:
-    """Make the client's connections report their sockets to `Poll`.
+    """Make the client's connections report their sockets to `Parked`.
 
     If a later botocore breaks this, waiting receives of a closed mailbox end only with their polls.
     """
