@@ -42,6 +42,7 @@ def _slow(box: DurableMailbox[bytes]) -> None:
     session: Any = box._session
     session.send = partial(QueueSession.send, session)
     session.acknowledge = partial(QueueSession.acknowledge, session)
+    session.acknowledge_one = lambda lease: session.acknowledge((lease,))[0]
     session.receive_one = lambda timeout: None
 
 

@@ -81,13 +81,17 @@ def encode(event: e.Event, queue: int = 0) -> list[bytes]:
 
 def sent_entry(queue: int, record: Record, kind: int = SENT, due: int = 0) -> bytes:
     """Return the entry of a new message."""
-    extra, details = record.extra, b""
+    key, priority, extra, body = record.key, record.priority, record.extra, record.body
+    entry: bytes
+    if record.attributes is None and extra is None and not due:
+        entry = _pack_head(kind, priority, 0, queue, key, 0, 0, 0) + body
+        return entry
+    names = (None, None) if extra is None else (extra.group, extra.deduplication)
+    details = b""
     if record.attributes is not None or extra is not None:
-        names = (None, None) if extra is None else (extra.group, extra.deduplication)
         details = _pack((record.attributes, *names))
-    low, high = due & _LOW, due >> _LOW_BITS
-    head = _pack_head(kind, record.priority, 0, queue, record.key, low, high, len(details))
-    entry: bytes = head + details + record.body
+    times = due & _LOW, due >> _LOW_BITS
+    entry = _pack_head(kind, priority, 0, queue, key, *times, len(details)) + details + body
     return entry
 
 

@@ -13,16 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pillarbox.core.events import (
-    CameDue,
-    Died,
-    DiedInLine,
-    Event,
-    Redriven,
-    Released,
-    Returned,
-    records_of,
-)
+from pillarbox.core import events as e
 from pillarbox.core.leases import UNUSUAL
 from pillarbox.core.queue import Extra, Group, Queue, Record
 from pillarbox.mailbox.snapshot import QueueState, Rows, StoreState, encoded_queue
@@ -36,7 +27,7 @@ Saved = dict[int, tuple[int, Extra | None]]  # by key: delivery count and extra 
 
 _PIECE = 256  # messages processed between two pauses;
 _QUEUE_WORTH = 64  # a queue counts as this many messages
-_CHANGES_RECORDS = (CameDue, Died, DiedInLine, Redriven, Released, Returned)
+_CHANGES_RECORDS = (e.CameDue, e.Died, e.DiedInLine, e.Redriven, e.Released, e.Returned)
 
 _deadline_of = attrgetter("deadline")
 _timeout_of = attrgetter("timeout")
@@ -73,13 +64,13 @@ class Capture:
         self._identity = store.prefix, store._secret, store.last_key, store.clock.now()
         self._last_key, self._last_number = store.last_key, store.last_number
 
-    def before_changes(self, sessions: Iterable[QueueSteps], events: Sequence[Event]) -> None:
+    def before_changes(self, sessions: Iterable[QueueSteps], events: Sequence[e.Event]) -> None:
         """Copy these queues, and save the messages that these events are about to change."""
         for session in sessions:
             self.take(session)
         for event in events:
             if isinstance(event, _CHANGES_RECORDS):
-                for record in records_of(event):
+                for record in e.records_of(event):
                     if record.key <= self._last_key:  # else it was sent after the capture
                         self._saved.setdefault(record.key, (record.deliveries, record.extra))
 

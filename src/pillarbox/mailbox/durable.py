@@ -94,7 +94,7 @@ class DurableMailbox(LocalMailbox[B], Generic[B]):
         return super().receive(**options)
 
     def _acknowledge(self, delivery: Lease) -> bool:
-        return self._verbs.session.acknowledge((delivery,))[0]
+        return self._verbs.session.acknowledge_one(delivery)
 
 
 class AsyncDurableMailbox(AsyncLocalMailbox[B], Generic[B]):

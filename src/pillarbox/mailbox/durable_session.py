@@ -7,23 +7,13 @@ the same order, which tests verify. Bodies stay in the log; a record holds only 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pillarbox.core import apply, decide, journal
+from pillarbox.core import events as e
 from pillarbox.core.errors import MailboxFullError
-from pillarbox.core.events import (
-    Acknowledged,
-    Died,
-    DiedInLine,
-    Event,
-    Leased,
-    Purged,
-    Redriven,
-    Removed,
-    Scheduled,
-    Sent,
-)
 from pillarbox.core.queue import Extra, Lease, Queue, Record
 from pillarbox.log import LogFullError
 from pillarbox.mailbox.location import INDEX_SHIFT, location
@@ -37,9 +27,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 RECENT_BYTES_MAX = 4 << 20  # of the newest bodies, cached in memory
-_NEW = (Sent, Scheduled)
-_DEATHS = (Died, DiedInLine)
-_FREES_SPACE = (Acknowledged, Removed, Purged, *_DEATHS)  # the store reserves space for these
+_NEW = (e.Sent, e.Scheduled)
+_DEATHS = (e.Died, e.DiedInLine)
+_FREES_SPACE = (e.Acknowledged, e.Removed, e.Purged, *_DEATHS)  # the store reserves space for these
 
 
 class DurableQueueSession(QueueSession):
@@ -50,7 +40,9 @@ class DurableQueueSession(QueueSession):
     def __init__(self, store: DurableStore, queue: Queue, number: int) -> None:
         super().__init__(store, queue)
         self.number = number
-        self._writer = store.log._writer  # for the hot path
+        self._writer = store.log._writer  # for the hot path, as are the next two
+        self.receive_one = partial(self._lead, self._receive_one)
+        self.acknowledge_one = partial(self._lead, self._acknowledge_one)
 
     def bodies(
         self, records: Sequence[Record], *, wait: bool = True, most_bytes: int | None = None
@@ -66,7 +58,7 @@ class DurableQueueSession(QueueSession):
             bodies.append(body)
         return bodies
 
-    def _record_and_apply(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
+    def _record_and_apply(self, events: Sequence[e.Event], *, lazy: bool = False) -> Written | None:
         store = self.store
         index = store.writer.next_index if store.read_only_step else store.flush_deferred()
         store.before_changes(self._changed_by(events), events)
@@ -76,17 +68,17 @@ class DurableQueueSession(QueueSession):
             store.halt_if_written(index, error)
             raise
 
-    def _changed_by(self, events: Sequence[Event]) -> list[QueueSteps]:
+    def _changed_by(self, events: Sequence[e.Event]) -> list[QueueSteps]:
         """Return the queues that these events change."""
         changed: list[QueueSteps] = [self] if self.dead is None else [self, self.dead]
         changed += [
             self.store.sessions[event.target.name]
             for event in events
-            if isinstance(event, Redriven)
+            if isinstance(event, e.Redriven)
         ]
         return changed
 
-    def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
+    def _write(self, events: Sequence[e.Event], *, lazy: bool = False) -> Written | None:
         store = self.store
         if not events:  # only duplicates: confirm with the original
             return None if lazy else store.written
@@ -95,7 +87,7 @@ class DurableQueueSession(QueueSession):
             entries += journal.encode(event, self.number)
         if not entries:
             return None
-        if store.read_only_step and not any(isinstance(event, Leased) for event in events):
+        if store.read_only_step and not any(isinstance(event, e.Leased) for event in events):
             store.defer(entries, needed=any(isinstance(event, _DEATHS) for event in events))
             self.totals.count(events)
             return None
@@ -111,7 +103,7 @@ class DurableQueueSession(QueueSession):
             leave = store.compactor.budget.comfortable if keep_space else 0
             ticket = store.write(entries, lazy=lazy, urgent=True, leave=leave)
             for event in events:
-                if isinstance(event, Acknowledged):
+                if isinstance(event, e.Acknowledged):
                     for lease in event.leases:
                         store.forget(lease.record)
         self.totals.count(events)
@@ -139,12 +131,8 @@ class DurableQueueSession(QueueSession):
 
     def acknowledge(self, leases: Sequence[Lease]) -> list[bool]:
         if len(leases) == 1:
-            return [self._lead(self._acknowledge_one, leases[0])]
+            return [self.acknowledge_one(leases[0])]
         return super().acknowledge(leases)
-
-    def receive_one(self, timeout: int) -> Lease | None:
-        """Lease the next message; return None if that needs the general path."""
-        return self._lead(self._receive_one, timeout)
 
     # The hot path: `send`, `receive` and `acknowledge` for one message, with the same steps in the
     # same order (settle, write, apply, serve, confirm), but fewer objects. If no other thread is
@@ -206,7 +194,7 @@ class DurableQueueSession(QueueSession):
             if store._recent_bytes > RECENT_BYTES_MAX:
                 store.evict_oldest()
             record.body = location(index, len(entry))
-            apply.sent(queue, Sent([record]))
+            apply.sent(queue, e.Sent([record]))
             store.step_index = None
         except BaseException as error:
             store.halt_step(error)
@@ -216,6 +204,7 @@ class DurableQueueSession(QueueSession):
         return ticket, key
 
     def _receive_one(self, timeout: int) -> tuple[None, Lease | None]:
+        """Lease the next message; return None if that needs the general path."""
         queue, store = self.queue, self.store
         if self.dead is not None or queue.sources:
             return None, None
@@ -229,7 +218,7 @@ class DurableQueueSession(QueueSession):
         try:
             store.write_one(self, entry, urgent=True, lazy=True)
             self.totals.received += 1
-            apply.leased(queue, Leased(leases))
+            apply.leased(queue, e.Leased(leases))
             store.step_index = None
         except BaseException as error:
             store.halt_step(error)
@@ -251,7 +240,7 @@ class DurableQueueSession(QueueSession):
             self.totals.deleted += 1
             if lease.holder is not None:
                 lease.holder.done += 1
-            apply.acknowledged(queue, Acknowledged([lease]))
+            apply.acknowledged(queue, e.Acknowledged([lease]))
             store.step_index = None
         except BaseException as error:
             store.halt_step(error)

@@ -14,16 +14,8 @@ from threading import Thread
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from pillarbox.core import apply, decide, lines
+from pillarbox.core import events as e
 from pillarbox.core.errors import MailboxClosedError
-from pillarbox.core.events import (
-    Acknowledged,
-    Event,
-    Extended,
-    Purged,
-    Released,
-    Scheduled,
-    Sent,
-)
 from pillarbox.core.lane import Lane
 from pillarbox.core.queue import (
     Extra,
@@ -40,7 +32,7 @@ from pillarbox.mailbox.waiters import Owner, ThreadWaiter, Waiter
 from pillarbox.mutex import reentrant_call, short_pause
 
 D = TypeVar("D", bound="QueueSession")
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=e.Event)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -90,7 +82,7 @@ class QueueSession(QueueSteps):
         fresh = decide.send(queue, records, now)
         if delay:
             due = now + delay
-        event = Scheduled(fresh, due) if due else Sent(fresh)
+        event = e.Scheduled(fresh, due) if due else e.Sent(fresh)
         written = self._record_and_apply([event] if fresh else [])
         if self.waiters:
             self.serve(now)
@@ -173,7 +165,7 @@ class QueueSession(QueueSteps):
         self._write = self._refuse  # type: ignore[method-assign]
         self.send = self._refuse_send  # type: ignore[method-assign]
 
-    def _refuse(self, events: Sequence[Event], *, lazy: bool = False) -> None:
+    def _refuse(self, events: Sequence[e.Event], *, lazy: bool = False) -> None:
         if events:
             raise MailboxClosedError(f"queue {self.queue.name!r} was deleted")
 
@@ -186,7 +178,7 @@ class QueueSession(QueueSteps):
         if now >= self.queue.wake_at:
             self.settle(now)
         answers = decide.live(leases, now)
-        written = self._record_and_apply([Acknowledged(list(compress(leases, answers)))])
+        written = self._record_and_apply([e.Acknowledged(list(compress(leases, answers)))])
         if self.waiters:
             self.serve(now)
         return written, answers
@@ -198,13 +190,13 @@ class QueueSession(QueueSteps):
 
     def release(self, leases: Sequence[Lease], *, to_front: bool = False) -> list[bool]:
         return self._settle_leases(
-            leases, lambda living, now: [Released(lease, to_front) for lease in living]
+            leases, lambda living, now: [e.Released(lease, to_front) for lease in living]
         )
 
     def extend(self, leases: Sequence[Lease], timeout: int) -> list[bool]:
         return self._settle_leases(
             leases,
-            lambda living, now: [Extended(lease, now + timeout, timeout) for lease in living],
+            lambda living, now: [e.Extended(lease, now + timeout, timeout) for lease in living],
         )
 
     def reject(self, leases: Sequence[Lease], reason: str) -> list[bool]:
@@ -217,7 +209,7 @@ class QueueSession(QueueSteps):
         self._settle_all(self._now())
         count = self.queue.size
         _free_in_background(self.queue.lanes.values())
-        return self._record_and_apply([Purged()]), count
+        return self._record_and_apply([e.Purged()]), count
 
     @locked
     def step(self, decision: Callable[[Queue, int], list[E]]) -> tuple[Written | None, list[E]]:
@@ -279,7 +271,7 @@ class QueueSession(QueueSteps):
 
     @locked
     def _settle_leases(
-        self, leases: Sequence[Lease], decision: Callable[[Iterable[Lease], int], Iterable[Event]]
+        self, leases: Sequence[Lease], decision: Callable[[Iterable[Lease], int], Iterable[e.Event]]
     ) -> tuple[Written | None, list[bool]]:
         now = self._now()
         if now >= self.queue.wake_at:

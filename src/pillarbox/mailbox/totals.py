@@ -10,20 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from pillarbox.core.events import (
-    Acknowledged,
-    Died,
-    DiedInLine,
-    Event,
-    Leased,
-    Purged,
-    Redriven,
-    Released,
-    Removed,
-    Returned,
-    Scheduled,
-    Sent,
-)
+from pillarbox.core import events as e
 from pillarbox.core.queue import Queue
 
 
@@ -39,15 +26,15 @@ class Totals(Struct, eq=False):
     redriven: int = 0  # moved from here to another queue
     unread: int = 0  # returned because the receiver was gone
 
-    def count(self, events: Sequence[Event]) -> None:
+    def count(self, events: Sequence[e.Event]) -> None:
         """Count these events before they are applied."""
         for event in events:
             kind = type(event)
-            if kind is Sent:
+            if kind is e.Sent:
                 self.sent += len(event.records)  # type: ignore[union-attr]
-            elif kind is Leased:
+            elif kind is e.Leased:
                 self.received += len(event.leases)  # type: ignore[union-attr]
-            elif kind is Acknowledged:
+            elif kind is e.Acknowledged:
                 self.deleted += len(event.leases)  # type: ignore[union-attr]
                 for lease in event.leases:  # type: ignore[union-attr]
                     if lease.holder is not None:
@@ -55,25 +42,25 @@ class Totals(Struct, eq=False):
             else:
                 self._count_seldom(event)
 
-    def _count_seldom(self, event: Event) -> None:
+    def _count_seldom(self, event: e.Event) -> None:
         match event:
-            case Released():
+            case e.Released():
                 self.unread += event.to_front
                 if event.to_front and event.lease.holder is not None:
                     event.lease.holder.received -= 1
-            case Returned() | Died():
-                self.dead += type(event) is Died
+            case e.Returned() | e.Died():
+                self.dead += type(event) is e.Died
                 if event.lease.holder is not None:
                     event.lease.holder.failed += 1
-            case Scheduled():
+            case e.Scheduled():
                 self.sent += len(event.records)
-            case DiedInLine():
+            case e.DiedInLine():
                 self.dead += 1
-            case Redriven():
+            case e.Redriven():
                 self.redriven += len(event.records)
-            case Removed(expired=True):
+            case e.Removed(expired=True):
                 self.expired += len(event.keys)
-            case Removed():
+            case e.Removed():
                 self.deleted += len(event.keys)
-            case Purged():
+            case e.Purged():
                 self.deleted += self.queue.size
