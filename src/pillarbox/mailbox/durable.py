@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from sys import modules
 from typing import Any, Generic, Self, Unpack
 
-from pillarbox import tracing
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS, codec_for
 from pillarbox.core import limits
@@ -31,6 +30,7 @@ from pillarbox.mailbox.protocol import ANY, B, BodyType, ReceiveOptions, SendOpt
 from pillarbox.mailbox.runner import Step
 from pillarbox.mailbox.verbs import Verbs
 from pillarbox.mutex import Mutex, reentrant_call
+from pillarbox.tracing import API
 
 
 class DurableOptions(LocalOptions, total=False):
@@ -68,7 +68,7 @@ class DurableMailbox(LocalMailbox[B], Generic[B]):
 
     def send(self, body: B, **options: Unpack[SendOptions]) -> str:
         verbs = self._verbs
-        if options or verbs.closed or tracing.API in modules:
+        if options or verbs.closed or API in modules:
             return super().send(body, **options)
         try:
             data = verbs.codec.quick_encode(body)

@@ -7,7 +7,6 @@ from functools import update_wrapper
 from sys import modules
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
-from pillarbox import tracing
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
@@ -33,6 +32,7 @@ from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.verbs import Verbs
 from pillarbox.mutex import uninterrupted
+from pillarbox.tracing import API
 
 _VISIBILITY_NS = limits.VISIBILITY_SECONDS_DEFAULT * limits.SECOND_NS
 _WAIT_MAX = limits.WAIT_SECONDS_MAX
@@ -157,7 +157,7 @@ class InMemoryMailbox(LocalMailbox[B], Generic[B]):
 
     def _quick_send(self, body: B, **options: Unpack[SendOptions]) -> str:
         token, give, clock, queue, session, store, lane, _ = self._tools
-        if options or not session.plain or tracing.API in modules:
+        if options or not session.plain or API in modules:
             return self._run(self._verbs.send((body,), **options))[0]
         try:
             data = self._pack(body)
@@ -193,7 +193,7 @@ class InMemoryMailbox(LocalMailbox[B], Generic[B]):
 
     def _quick_send_many(self, bodies: Iterable[B], **options: Unpack[BatchOptions]) -> list[str]:
         token, give, clock, queue, session, store, lane, _ = self._tools
-        if options or not session.plain or tracing.API in modules:
+        if options or not session.plain or API in modules:
             return super().send_many(bodies, **options)
         bodies = list(bodies)
         data = self._verbs.encoded(bodies)
