@@ -154,13 +154,13 @@ def first_status(pipeline: str, master: str, graph: Graph, ids: Collection[str])
 
 
 def _shown(url: str) -> str:
-    """A URL for readers that run elsewhere: absolute, and without secrets."""
+    """Return a URL for readers in other directories: absolute, and without secrets."""
     location = location_of(url)
     return without_secret(url) if location is None else spark_path(location)
 
 
 def rename_in_status(path: str, old: str, new: str) -> None:
-    """Show the figures of a processor under its new id, until the next run has its own."""
+    """Show the metrics of a processor under its new id until the next run."""
     with contextlib.suppress(PipelineError):  # it never ran
         status = read_status(path)
         for known in status.processors.values():

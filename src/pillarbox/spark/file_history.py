@@ -61,7 +61,7 @@ class FileHistory(History):
         return FileScan(options, Columns(schema, mailbox=names is not None), self.data, names)
 
     def names(self) -> Names | None:
-        """The names that a store has used so far; None if this is a plain log."""
+        """Return the queue names of a store; None for a plain log."""
         store = self.data.store
         return None if store is None else read_names(self._log, store)
 

@@ -20,7 +20,7 @@ def fake_clock() -> FakeClock:
 
 @pytest.fixture
 def make_mailbox(fake_clock: FakeClock) -> Iterator[Callable[..., InMemoryMailbox[Any]]]:
-    """make_mailbox(name, body_type, ...): mailboxes of one store, on the fake clock."""
+    """Return make_mailbox(name, body_type, ...), for mailboxes of one store on the fake clock."""
     store = Store(fake_clock)
     mailboxes: list[InMemoryMailbox[Any]] = []
 
