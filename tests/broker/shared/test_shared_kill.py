@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -22,6 +22,15 @@ PATIENCE_SECONDS = 20.0
 LOST = (OSError, http.client.HTTPException)
 
 
+class Delivered(NamedTuple):
+    """One delivery; it began at some time between these two."""
+
+    number: int  # how often the message was received by then
+    asked_at: float
+    came_at: float
+    body: str
+
+
 class Load:
     """Clients that send, receive and delete, each call at any broker that answers."""
 
@@ -29,11 +38,12 @@ class Load:
         self._servers = servers
         self._random = random.Random(seed)
         self.confirmed: set[str] = set()
-        self.delivered: dict[str, list[tuple[float, float, str]]] = {}  # by message id
+        self.delivered: dict[str, list[Delivered]] = {}  # by message id
         self.deleted: dict[str, float] = {}  # by message id: when that was confirmed
         self.problems: list[str] = []
         self._sending, self._receiving = threading.Event(), threading.Event()
         self._names = itertools.count()
+        self._lock = threading.Lock()
         self.going = threading.Event()  # unset while a broker starts, which needs the CPU
         self.going.set()
 
@@ -61,28 +71,33 @@ class Load:
                 MaxNumberOfMessages=5,
                 VisibilityTimeout=LEASE_SECONDS,
                 WaitTimeSeconds=1,
+                AttributeNames=["ApproximateReceiveCount"],
             )
             came_at = time.monotonic()
             for message in (answer or {}).get("Messages", []):
-                self._check(message["MessageId"], asked_at, came_at, message["Body"])
+                number = int(message["Attributes"]["ApproximateReceiveCount"])
+                found = Delivered(number, asked_at, came_at, message["Body"])
+                with self._lock:
+                    self.check(message["MessageId"], found)
                 handle = message["ReceiptHandle"]
                 if self.ask("DeleteMessage", ReceiptHandle=handle) is not None:
                     self.deleted.setdefault(message["MessageId"], time.monotonic())
 
-    def _check(self, message_id: str, asked_at: float, came_at: float, body: str) -> None:
+    def check(self, message_id: str, found: Delivered) -> None:
         """Nothing comes again while it is leased, and never after its delete was confirmed."""
-        for earlier, _, _ in self.delivered.get(message_id, []):
-            if came_at < earlier + LEASE_SECONDS:
-                self.problems.append(f"{body} was delivered twice while leased")
-        if message_id in self.deleted and asked_at > self.deleted[message_id]:
-            self.problems.append(f"{body} was delivered after it was deleted")
-        self.delivered.setdefault(message_id, []).append((asked_at, came_at, body))
+        for other in self.delivered.get(message_id, []):
+            first, second = sorted((found, other))  # an answer may be late, and be read second
+            if first.number == second.number or second.came_at < first.asked_at + LEASE_SECONDS:
+                self.problems.append(f"{found.body} was delivered twice while leased")
+        if message_id in self.deleted and found.asked_at > self.deleted[message_id]:
+            self.problems.append(f"{found.body} was delivered after it was deleted")
+        self.delivered.setdefault(message_id, []).append(found)
 
     @property
     def lost(self) -> set[str]:
         """What was confirmed, and has not been delivered."""
         known = list(self.delivered.values())
-        return set(self.confirmed) - {body for each in known for _, _, body in list(each)}
+        return set(self.confirmed) - {found.body for each in known for found in list(each)}
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -148,6 +163,27 @@ def _prove(kind: type[StoreKind], rounds: int) -> None:
         store.close()
     assert load.problems == []
     assert not load.lost
+
+
+EARLY = Delivered(1, 0.0, 4.0, "a")  # it took longer than the lease to be read
+
+
+@pytest.mark.parametrize(
+    ("other", "problems"),
+    [
+        pytest.param(Delivered(2, 2.5, 3.2, "a"), 0, id="after the lease"),
+        pytest.param(Delivered(2, 2.5, 2.9, "a"), 1, id="within the lease"),
+        pytest.param(Delivered(1, 2.5, 3.2, "a"), 1, id="the same delivery"),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_R141_an_answer_that_is_late_is_no_second_delivery(
+    other: Delivered, problems: int, late: bool
+) -> None:
+    load = Load([], 0)
+    for each in (other, EARLY) if late else (EARLY, other):
+        load.check("id", each)
+    assert len(load.problems) == problems
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
