@@ -16,10 +16,10 @@ from psycopg import sql
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.postgres.errors import RefusedError, SchemaMissingError
 
-VERSION = 4
+VERSION = 5
 _LOCK = 1885500416
-# What each version adds to the one before.
-_MIGRATIONS = {1: "tables", 2: "shared_tables", 3: "event_tables", 4: "broker_tables"}
+# What each version adds to the one before; none before 4 was released.
+_MIGRATIONS = {4: "tables", 5: "version_5"}
 _FUNCTIONS = (
     "line", "fate", "fair", "send", "claim", "settle", "look", "queues", "history", "outbox",
     "shared",
@@ -70,8 +70,9 @@ def _migrate(connection: Any) -> None:
     now = version_of(connection) if exists else 0
     if now == 0:
         connection.execute("CREATE SCHEMA IF NOT EXISTS pillarbox")
-    for version in range(now + 1, VERSION + 1):
-        connection.execute(text(_MIGRATIONS[version]))
+    for version, name in _MIGRATIONS.items():
+        if now < version <= VERSION:
+            connection.execute(text(name))
     for name in _FUNCTIONS:  # functions may change without a new version of the tables
         connection.execute(text(name))
     connection.execute("UPDATE pillarbox.schema_version SET version = %s", (VERSION,))

@@ -20,16 +20,17 @@ BEGIN
   RETURN next_;
 END $$;
 
--- Record an event of a message that still exists, or of the whole queue.
+-- Record an event of a message, or of the whole queue. If the message is deleted already, the caller
+-- tells when it was sent.
 CREATE OR REPLACE FUNCTION pillarbox.record(
-  q pillarbox.queues, kind_ text, message_id_ bigint, fields_ jsonb
+  q pillarbox.queues, kind_ text, message_id_ bigint, fields_ jsonb, sent_at_ bigint DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF q.history THEN
     INSERT INTO pillarbox.events (index, at, enqueued_at, message_id, queue, kind, fields)
       VALUES (
         pillarbox.next_event(q, 1), pillarbox.clock(),
-        (SELECT enqueued_at FROM pillarbox.messages WHERE id = message_id_),
+        coalesce(sent_at_, (SELECT enqueued_at FROM pillarbox.messages WHERE id = message_id_)),
         message_id_, q.id, kind_, fields_);
   END IF;
 END $$;
