@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import psycopg
@@ -17,6 +20,7 @@ from pillarbox.testing.redis import until
 from tests.postgres.pooler import pooler
 from tests.postgres.waiting import until_parked
 
+FD_SETSIZE = 1_024  # what `select` can't go beyond
 PARKED = (
     "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1885500417 "
     "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -54,6 +58,26 @@ def test_R140_nobody_is_notified_while_nobody_waits(url: str, pool: Any) -> None
         box.send("c")
         assert parked.result(10) == ["c"]
         assert len(heard(spy)) == 1
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """This process has so many files open that a new one has a high number."""
+    with ExitStack() as stack:
+        for _ in range(FD_SETSIZE):
+            stack.enter_context(open(os.devnull))
+        yield
+
+
+@pytest.mark.usefixtures("many_files")
+def test_R140_a_process_with_many_open_files_can_send_and_wait(url: str, pool: Any) -> None:
+    with PostgresMailbox("orders", str, url=url) as box:
+        parked = pool.submit(receive, box)
+        until_parked(box)
+        box.send("a")
+        assert parked.result(10) == ["a"]
+        box.send("b")  # over a connection that was used before
+        assert receive(box) == ["b"]
 
 
 def test_R140_one_connection_listens_for_all_receivers_of_a_process(url: str, pool: Any) -> None:
@@ -179,5 +203,5 @@ def test_R140_behind_a_pooler_receivers_poll_and_nothing_is_prepared(url: str, p
             assert connection.execute(PARKED).fetchall() == []
             for _ in range(4):
                 assert box.receive()[0].acknowledge()
-            idle = box._connection._idle[0]
+            idle = box._connection._idle[0].connection
             assert idle.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from pillarbox.mailbox.postgres.listener import POLL_SECONDS, Listener, Waiter, 
 from pillarbox.mailbox.postgres.options import RETRY_SECONDS, WHO_ANSWERS, Database, parse_url
 from pillarbox.mailbox.postgres.retry import PostgresAttempts
 from pillarbox.mailbox.postgres.schema import initialise
+from pillarbox.mailbox.postgres.session import Session
 from pillarbox.mailbox.runner import (
     AsyncConnection,
     Connection,
@@ -44,7 +44,7 @@ class _Pool:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._idle: list[Any] = []
+        self._idle: list[Session] = []
         self._listener: Listener | None = None
         self._pid = os.getpid()
         self._closed = False
@@ -65,34 +65,32 @@ class _Pool:
             return (yield from execute(call.connection, call))
         if call.enter is not None:
             return (yield self._enter(call.enter))
-        connection = yield from self._take()
+        session = self._idle_session() or (yield from self._new_session())
         try:
             call.sent = True
-            rows = yield from execute(connection, call)
-        except BaseException:
-            broken = connection.closed or connection.pgconn.transaction_status != 0
-            yield from self._put_back(connection, broken)
-            raise
-        yield from self._put_back(connection)
-        return rows
+            return (yield from session.ask(call.statement, call.parameters))
+        finally:
+            if self._closed or session.is_broken():
+                session.close()
+            else:
+                self._idle.append(session)
 
-    def _take(self) -> Verb[Any]:
+    def _idle_session(self) -> Session | None:
         if self._pid != os.getpid():
             self._forget()
         while self._idle:
             try:
-                connection = self._idle.pop()
+                session = self._idle.pop()
             except IndexError:  # another thread took the last one
                 break
-            # Data on an idle connection means that the server is closing it.
-            if not connection.closed and not select.select([connection.fileno()], [], [], 0)[0]:
-                return connection
-            yield connection.close()
+            if session.is_alive():
+                return session
+            session.close()
+        return None
+
+    def _new_session(self) -> Verb[Session]:
         database = self._database
-        threshold = database.prepare_threshold
-        connection = yield self._connect(
-            database.conninfo, autocommit=True, prepare_threshold=threshold
-        )
+        connection = yield self._connect(database.conninfo, autocommit=True, prepare_threshold=None)
         try:
             if database.needs_check(connection):
                 cursor = yield connection.execute(WHO_ANSWERS)
@@ -100,13 +98,7 @@ class _Pool:
         except BaseException:
             yield connection.close()
             raise
-        return connection
-
-    def _put_back(self, connection: Any, broken: bool = False) -> Verb[None]:
-        if broken or self._closed:
-            yield connection.close()
-        else:
-            self._idle.append(connection)
+        return Session(connection, prepares=not database.pooler)
 
     def _forget(self) -> None:
         """Drop the connections after a fork: they belong to the parent."""
@@ -147,7 +139,8 @@ class _Pool:
         if listener is not None:
             listener.release()
         while self._idle:
-            yield self._idle.pop().close()
+            self._idle.pop().close()
+        yield from ()
 
 
 class PostgresConnection(_Pool, Connection):

@@ -207,13 +207,15 @@ class Listener:
 
     def _run(self, connection: Any, pipe: tuple[int, int]) -> None:
         try:
+            socket, poll = connection.fileno(), select.poll()
+            for end in (socket, pipe[0]):
+                poll.register(end, select.POLLIN)
             while self._connection is connection:
                 with self._lock:
                     if self._connection is not connection:
                         break
                     seconds = self._check_clock()
-                    socket = connection.fileno()
-                ready, _, _ = select.select([socket, pipe[0]], [], [], seconds)
+                ready = dict(poll.poll(seconds * 1_000))
                 if pipe[0] in ready:
                     os.read(pipe[0], 4096)
                 if socket in ready:

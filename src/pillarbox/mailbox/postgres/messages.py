@@ -47,7 +47,7 @@ _CLAIM = (
     "%s::bigint, %s::bigint, %s::boolean, %s::boolean, %s::integer, %s)"
 )
 FINISH = (
-    "SELECT live_ FROM pillarbox.finish(%s::integer, %s, %s::bigint, %s::bytea, %s::bigint[], "
+    "SELECT pillarbox.finish(%s::integer, %s, %s::bigint, %s::bytea, %s::bigint[], "
     "%s::bytea[], %s::bigint)"
 )
 _SECOND_US = 1_000_000
@@ -167,7 +167,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
             return []
         call = self.call(
             _SEND,
-            sent.bodies,
+            wire.ByteArray(sent.bodies),
             wire.packed(sent.attributes) if sent.attributes else None,
             str(sent.priority),
             wire.microseconds(sent.delay),
@@ -282,7 +282,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         if not rows or len(rows) == 1:
             return
         ids = [row[wire.ID] for row in sorted(rows[:-1], key=_in_line, reverse=True)]
-        tokens = [rows[-1][wire.REASON] or token] * len(ids)
+        tokens = wire.ByteArray([rows[-1][wire.REASON] or token] * len(ids))
         yield self.call(FINISH, "front", "0", None, wire.array(ids), tokens, "0")
 
     def _messages(self, rows: list[wire.Row], token: bytes, mailbox: Any) -> Verb[list[Any]]:

@@ -51,10 +51,6 @@ class Database:
         self.pooler = pooler
         self._checked = False
 
-    @property
-    def prepare_threshold(self) -> int | None:
-        return None if self.pooler else 2
-
     def needs_check(self, connection: Any) -> bool:
         """Return whether this is the first connection; raise if its server is too old."""
         version = connection.info.server_version
@@ -70,7 +66,6 @@ class Database:
         self._checked = True
         if row[0] != connection.info.backend_pid:
             self.pooler = True
-            connection.prepare_threshold = None
 
 
 class CheckedOptions:

@@ -138,7 +138,7 @@ class PostgresSharedQueue(PostgresVerbs[bytes]):
 
     def give_back(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[None]:
         ids = wire.array([int(id_, 16) for id_, _ in reversed(deliveries)])
-        tokens = wire.byte_array([token for _, token in reversed(deliveries)])
+        tokens = wire.ByteArray([token for _, token in reversed(deliveries)])
         yield from self.ask(self.call(FINISH, "front", "0", None, ids, tokens, "0"))
 
     def delete_held(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[list[bool]]:

@@ -17,10 +17,8 @@ from pillarbox.mailbox.verbs import Where, handle_of, in_pages, no_target, settl
 T = TypeVar("T")
 
 _PAGE = 500
-_ACKNOWLEDGE = (
-    "SELECT live_ FROM pillarbox.acknowledge(%s::integer, %s::bigint[], %s::bytea[], %s::bigint)"
-)
-_EXTEND = "SELECT live_ FROM pillarbox.extend(%s::integer, %s::bigint, %s::bigint[], %s::bytea[])"
+_ACKNOWLEDGE = "SELECT pillarbox.acknowledge(%s::integer, %s::bigint[], %s::bytea[], %s::bigint)"
+_EXTEND = "SELECT pillarbox.extend(%s::integer, %s::bigint, %s::bigint[], %s::bytea[])"
 _PEEK_READY = wire.rows_of("peek_ready(%s::integer, %s::integer)")
 _PEEK_TIMED = wire.rows_of("peek_timed(%s::integer, %s::smallint[], %s::integer)")
 _NEXT_PAGE = wire.rows_of("page(%s::integer, %s::bigint, %s::bigint, %s::integer)")
@@ -81,7 +79,7 @@ class PostgresVerbs(MessageVerbs[T], Generic[T]):
         if not deliveries:
             return []
         ids = wire.array([each.id for each in deliveries])
-        tokens = wire.byte_array([each.token for each in deliveries])
+        tokens = wire.ByteArray([each.token for each in deliveries])
         call = self.call(statement, *before, ids, tokens, *after)
         live = set((yield from self.ask(call))[0][0] or ())
         result, seen = [], set()

@@ -19,12 +19,15 @@ _COLUMNS = (
 ID, RANK, PLACE, ENQUEUED_AT, DELIVERIES, PRIORITY, GROUP, HEAD, BODY = range(9)
 ATTEMPTS, SOURCE, REASON, DIED_AT = range(9, 13)
 _US = 1_000
-_QUOTED = r'"\\x%s"'
 
 packed = msgspec.msgpack.encode  # encodes attributes
 _unpack_attributes = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 Row = tuple[Any, ...]
+
+
+class ByteArray(list[bytes]):
+    """A parameter of type bytea[]."""
 
 
 class Delivery(Struct, frozen=True, gc=False):
@@ -48,11 +51,6 @@ def microseconds(nanoseconds: int) -> str:
 def array(numbers: Iterable[int]) -> str:
     """Return a PostgreSQL array literal of numbers."""
     return f"{{{','.join(map(str, numbers))}}}"
-
-
-def byte_array(values: Iterable[bytes]) -> str:
-    """Return a PostgreSQL array literal of short byte strings; faster than psycopg's lists."""
-    return f"{{{','.join([_QUOTED % each.hex() for each in values])}}}"
 
 
 def public_id(number: int) -> str:
