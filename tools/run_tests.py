@@ -12,6 +12,7 @@ not measured either.
 from __future__ import annotations
 
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -53,6 +54,8 @@ def shares() -> dict[str, list[str]]:
 
 
 def main() -> int:
+    # A program that a shell started in the background ignores Ctrl-C; the tests would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Some 80 MB from far away, while others work; the tests that need them wait.
     fetching = [
         subprocess.Popen([sys.executable, "-m", f"tools.{name}_jars"], cwd=ROOT)
