@@ -7,12 +7,15 @@ import socket
 import subprocess
 import sys
 import time
+import zipimport
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
+from pillarbox.spark import daemon
 from pillarbox.spark.python import choose_python
 from pillarbox.spark.session import WORKER_DEFAULTS, worker_settings
 from tests.spark.pipeline.support import write
@@ -69,6 +72,18 @@ def test_R81_a_worker_that_spark_hangs_up_on_ends_without_a_word() -> None:
     with TemporaryDirectory() as place:  # a short name: sockets have no long ones
         assert complaints(DAEMON.decode(), place) == ""
         assert "BrokenPipeError" in complaints("pyspark.daemon", place)
+
+
+def test_R81_the_modules_of_a_zip_are_listed_after_its_caches_were_invalidated(
+    tmp_path: Path,
+) -> None:
+    """Spark does both before it finds the data source; Python 3.13 alone can't (gh-121342)."""
+    path = tmp_path / "packed.zip"
+    with ZipFile(path, "w") as packed:
+        packed.writestr("of_the_user.py", "")
+    importer = zipimport.zipimporter(str(path))
+    importer.invalidate_caches()
+    assert list(daemon._modules_of_zip(importer)) == [("of_the_user", False)]
 
 
 JOB = """

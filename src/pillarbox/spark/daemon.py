@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import gc
 import os
+import pkgutil
+import zipimport
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark import daemon
@@ -15,6 +18,7 @@ from pyspark import daemon
 import pillarbox.spark.source  # noqa: F401 - imported once, for all that are forked
 from pillarbox.spark import fork_server
 
+_pkgutil: Any = pkgutil  # the type stubs leave out what lists the modules of a zip
 _worker = daemon.worker
 
 
@@ -22,6 +26,7 @@ def main() -> None:
     """Run Spark's daemon of Python workers."""
     # Workers run the garbage collector after each task; exempt the imported modules from it.
     gc.freeze()
+    _pkgutil.iter_importer_modules.register(zipimport.zipimporter, _modules_of_zip)
     if (path := os.environ.get(fork_server.SOCKET)) is not None:
         fork_server.start(path)
     daemon.worker = worker_until_closed
@@ -33,7 +38,20 @@ def worker_until_closed(sock: Any, authenticated: bool) -> int:
     try:
         return int(_worker(sock, authenticated))
     except BrokenPipeError:
-        return 1
+        # Here, while the files of the connection are alive: Python 3.13 prints that it can't
+        # flush them when they are freed.
+        os._exit(1)
+
+
+def _modules_of_zip(
+    importer: zipimport.zipimporter, prefix: str = ""
+) -> Iterator[tuple[str, bool]]:
+    """The modules of a zip on the path, whose caches Spark invalidates before it asks for them.
+
+    Python 3.13 fails to list them (gh-121342) until something has been looked up in the zip.
+    """
+    importer.find_spec("pillarbox")
+    yield from _pkgutil.iter_zipimport_modules(importer, prefix)
 
 
 if __name__ == "__main__":

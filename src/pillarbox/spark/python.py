@@ -2,7 +2,7 @@
 
 Spark puts a zip of PySpark's sources first on PYTHONPATH, and Python compiles them again in every
 process. The installed PySpark is already compiled; with it a worker starts in a third of the time.
-Spark waits only ten seconds for a worker to start.
+Spark waits only ten seconds for a worker to start. The jar beside that zip contains no Python.
 
 No Spark setting replaces the daemon of the processes that plan and commit, so the script starts
 our daemon instead. Processes of streaming sources have no daemon; the script asks ours to fork
@@ -26,7 +26,7 @@ kept=
 IFS=:
 for path in $PYTHONPATH; do
     case "$path" in
-    */pyspark.zip | */py4j-*-src.zip) ;;
+    */pyspark.zip | */py4j-*-src.zip | */spark-core_*.jar) ;;
     *) kept="$kept:$path" ;;
     esac
 done
