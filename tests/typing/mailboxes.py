@@ -54,7 +54,7 @@ def bodies_are_typed() -> None:
 def the_declared_type_is_that_of_the_bodies() -> None:
     right: InMemoryMailbox[int] = InMemoryMailbox("x", int)
     wrong: InMemoryMailbox[int] = InMemoryMailbox("x", str)  # type: ignore[arg-type]
-    structural: Mailbox[int] = InMemoryMailbox("x", str)  # type: ignore[arg-type]
+    structural: Mailbox[int] = InMemoryMailbox("x", str)  # type: ignore[assignment]
     async_wrong: AsyncInMemoryMailbox[int] = AsyncInMemoryMailbox("x", str)  # type: ignore[arg-type]
     either: InMemoryMailbox[int | str] = InMemoryMailbox("x", int | str)
     anything: InMemoryMailbox[Any] = InMemoryMailbox("x", Any)

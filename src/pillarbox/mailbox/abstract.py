@@ -17,15 +17,7 @@ from pillarbox.closing import AsyncClosing, Closing
 from pillarbox.codec import Codec, codec_for
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
 from pillarbox.mailbox.message import AsyncMessage, Message, Undecodable
-from pillarbox.mailbox.protocol import (
-    AsyncMailbox,
-    BatchOptions,
-    Mailbox,
-    ReceiveOptions,
-    SendOptions,
-    State,
-    Stats,
-)
+from pillarbox.mailbox.protocol import BatchOptions, ReceiveOptions, SendOptions, State, Stats
 from pillarbox.mailbox.runner import AsyncConnection, Connection, Runnable, run_async, run_sync
 from pillarbox.mailbox.verbs import Verbs
 from pillarbox.mutex import now_or_soon
@@ -111,7 +103,7 @@ class _MailboxParts(Generic[T]):
         return [message._delivery for message in chosen]
 
 
-class AbstractMailbox(_MailboxParts[T], Closing, Mailbox[T]):
+class AbstractMailbox(_MailboxParts[T], Closing, Generic[T]):
     """A mailbox for threads."""
 
     _kind = Message
@@ -132,15 +124,33 @@ class AbstractMailbox(_MailboxParts[T], Closing, Mailbox[T]):
         self._run = partial(run_sync, connection.do)
 
     def send(self, body: T, **options: Unpack[SendOptions]) -> str:
+        """Send a message and return its unique id. It can't be received before its delay ends."""
         return self._run(self._verbs.send((body,), **options))[0]
 
     def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
+        """Send all messages or none (SQS: in batches of 10) and return their ids in order."""
         return self._run(self._verbs.send(list(bodies), **options))
 
     def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
+        """Lease up to `max_messages`. Waits for the first message, never for a full batch."""
         return self._run(self._verbs.receive(self, **options))
 
     def messages(self, **options: Unpack[ReceiveOptions]) -> Iterator[Message[T]]:
+        """Receive messages one by one until the mailbox is closed.
+
+        Receives up to `max_messages` at a time; when the loop ends early, the rest are returned
+        uncounted. Acknowledge each message yourself. Each receive waits for `wait_time_seconds`
+        (default: 20); with 0, the loop ends when no message is ready.
+
+        Examples:
+            >>> from pillarbox import open_mailbox
+            >>> with open_mailbox("memory:letters", str) as letters:
+            ...     _ = letters.send_many(["a", "b"])
+            ...     for message in letters.messages(wait_time_seconds=0):
+            ...         print(message.body, message.acknowledge())
+            a True
+            b True
+        """
         wait = options.setdefault("wait_time_seconds", _WAIT_SECONDS)
         while not self.closed:
             try:
@@ -157,34 +167,43 @@ class AbstractMailbox(_MailboxParts[T], Closing, Mailbox[T]):
                 return
 
     def acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
+        """Delete these messages in one step; False for each whose lease has ended."""
         return self._run(self._verbs.acknowledge(self._deliveries(messages)))
 
     def nack_many(
         self, messages: Iterable[Message[T]], *, visibility_timeout: float = 0
     ) -> list[bool]:
+        """Return these messages for redelivery, now or later, in one step."""
         return self._run(self._verbs.nack(self._deliveries(messages), visibility_timeout))
 
     def extend_visibility_many(self, messages: Iterable[Message[T]], timeout: float) -> list[bool]:
+        """Set the end of these leases to `timeout` seconds from now, in one step."""
         return self._run(self._verbs.extend(self._deliveries(messages), timeout))
 
     def release_many(self, messages: Iterable[Message[T]]) -> list[bool]:
+        """Return these messages without counting the delivery (SQS counts it anyway)."""
         return self._run(self._verbs.release(self._deliveries(messages)))
 
     def purge(self) -> int:
+        """Delete all messages (ready, scheduled, in flight) and return how many there were."""
         return self._run(self._verbs.purge())
 
     def approximate_count(self) -> int:
+        """Return the number of ready, scheduled and in-flight messages; only SQS approximates."""
         return self.stats().total
 
     def stats(self) -> Stats:
+        """Return the message counts by state and the age of the oldest message."""
         return self._run(self._verbs.stats())
 
     def peek(
         self, max_messages: int = 10, *, state: State = "ready"
     ) -> Sequence[Message[T | Undecodable]]:
+        """Return messages without receiving them: no lease, no delivery counted."""
         return self._run(self._verbs.peek(self, max_messages, state))
 
     def delete(self, ids: Iterable[str]) -> int:
+        """Delete messages by id, in any state, and return how many were deleted."""
         return self._run(self._verbs.delete(ids))
 
     def redrive(
@@ -194,9 +213,11 @@ class AbstractMailbox(_MailboxParts[T], Closing, Mailbox[T]):
         where: Callable[[Message[T | Undecodable]], bool] | None = None,
         to: str | None = None,
     ) -> int:
+        """Move dead letters to their source queues, or to queue `to`; return how many moved."""
         return self._run(self._verbs.redrive(self, ids, where, to))
 
     def close(self) -> None:
+        """Wake all waiting receives. The mailbox can no longer be used."""
         if not self._verbs.closed:
             self._verbs.closed = True
             now_or_soon(self._disconnect)
@@ -213,7 +234,7 @@ class AbstractMailbox(_MailboxParts[T], Closing, Mailbox[T]):
         return self._run(self._verbs.acknowledge((delivery,)))[0]
 
 
-class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, AsyncMailbox[T]):
+class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, Generic[T]):
     """A mailbox for asyncio.
 
     It is opened by its first verb, by `async with`, or by `await mailbox.open()`, and belongs to
@@ -230,6 +251,7 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, AsyncMailbox[T]):
         self._opened = True
 
     async def open(self) -> Self:
+        """Open the mailbox now instead of on first use, so that errors are raised here."""
         if self._opened:
             return self
         self._verbs.refuse_if_closed()
@@ -246,15 +268,22 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, AsyncMailbox[T]):
         return self
 
     async def send(self, body: T, **options: Unpack[SendOptions]) -> str:
+        """Send a message and return its unique id. It can't be received before its delay ends."""
         return (await self._run(self._verbs.send((body,), **options)))[0]
 
     async def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
+        """Send all messages or none (SQS: in batches of 10) and return their ids in order."""
         return await self._run(self._verbs.send(list(bodies), **options))
 
     async def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[AsyncMessage[T]]:
+        """Lease up to `max_messages`. Waits for the first message, never for a full batch."""
         return await self._run(self._verbs.receive(self, **options))
 
     async def messages(self, **options: Unpack[ReceiveOptions]) -> AsyncIterator[AsyncMessage[T]]:
+        """Receive messages one by one until the mailbox is closed.
+
+        The options are those of `AbstractMailbox.messages`.
+        """
         wait = options.setdefault("wait_time_seconds", _WAIT_SECONDS)
         while not self.closed:
             try:
@@ -271,36 +300,45 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, AsyncMailbox[T]):
                 return
 
     async def acknowledge_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
+        """Delete these messages in one step; False for each whose lease has ended."""
         return await self._run(self._verbs.acknowledge(self._deliveries(messages)))
 
     async def nack_many(
         self, messages: Iterable[AsyncMessage[T]], *, visibility_timeout: float = 0
     ) -> list[bool]:
+        """Return these messages for redelivery, now or later, in one step."""
         return await self._run(self._verbs.nack(self._deliveries(messages), visibility_timeout))
 
     async def extend_visibility_many(
         self, messages: Iterable[AsyncMessage[T]], timeout: float
     ) -> list[bool]:
+        """Set the end of these leases to `timeout` seconds from now, in one step."""
         return await self._run(self._verbs.extend(self._deliveries(messages), timeout))
 
     async def release_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
+        """Return these messages without counting the delivery (SQS counts it anyway)."""
         return await self._run(self._verbs.release(self._deliveries(messages)))
 
     async def purge(self) -> int:
+        """Delete all messages (ready, scheduled, in flight) and return how many there were."""
         return await self._run(self._verbs.purge())
 
     async def approximate_count(self) -> int:
+        """Return the number of ready, scheduled and in-flight messages; only SQS approximates."""
         return (await self.stats()).total
 
     async def stats(self) -> Stats:
+        """Return the message counts by state and the age of the oldest message."""
         return await self._run(self._verbs.stats())
 
     async def peek(
         self, max_messages: int = 10, *, state: State = "ready"
     ) -> Sequence[AsyncMessage[T | Undecodable]]:
+        """Return messages without receiving them: no lease, no delivery counted."""
         return await self._run(self._verbs.peek(self, max_messages, state))
 
     async def delete(self, ids: Iterable[str]) -> int:
+        """Delete messages by id, in any state, and return how many were deleted."""
         return await self._run(self._verbs.delete(ids))
 
     async def redrive(
@@ -310,9 +348,11 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, AsyncMailbox[T]):
         where: Callable[[AsyncMessage[T | Undecodable]], bool] | None = None,
         to: str | None = None,
     ) -> int:
+        """Move dead letters to their source queues, or to queue `to`; return how many moved."""
         return await self._run(self._verbs.redrive(self, ids, where, to))
 
     async def close(self) -> None:
+        """Wake all waiting receives. The mailbox can no longer be used."""
         self._verbs.closed = True
         await self._connection.wake(self._verbs)
         if self._owns_connection:

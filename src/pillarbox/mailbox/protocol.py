@@ -177,21 +177,7 @@ class Mailbox(Protocol[T]):
         """Lease up to `max_messages`. Waits for the first message, never for a full batch."""
 
     def messages(self, **options: Unpack[ReceiveOptions]) -> Iterator[Message[T]]:
-        """Receive messages one by one until the mailbox is closed.
-
-        Receives up to `max_messages` at a time; when the loop ends early, the rest are returned
-        uncounted. Acknowledge each message yourself. Each receive waits for `wait_time_seconds`
-        (default: 20); with 0, the loop ends when no message is ready.
-
-        Examples:
-            >>> from pillarbox import open_mailbox
-            >>> with open_mailbox("memory:letters", str) as letters:
-            ...     _ = letters.send_many(["a", "b"])
-            ...     for message in letters.messages(wait_time_seconds=0):
-            ...         print(message.body, message.acknowledge())
-            a True
-            b True
-        """
+        """Receive messages one by one until the mailbox is closed."""
 
     def acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
         """Delete these messages in one step; False for each whose lease has ended."""
@@ -205,13 +191,13 @@ class Mailbox(Protocol[T]):
         """Set the end of these leases to `timeout` seconds from now, in one step."""
 
     def release_many(self, messages: Iterable[Message[T]]) -> list[bool]:
-        """Return these messages without counting the delivery (SQS counts it anyway)."""
+        """Return these messages without counting the delivery, in one step."""
 
     def purge(self) -> int:
         """Delete all messages (ready, scheduled, in flight) and return how many there were."""
 
     def approximate_count(self) -> int:
-        """Return the number of ready, scheduled and in-flight messages (roughly on SQS)."""
+        """Return the number of ready, scheduled and in-flight messages."""
 
     def stats(self) -> Stats:
         """Return the message counts by state and the age of the oldest message."""
@@ -295,13 +281,13 @@ class AsyncMailbox(Protocol[T]):
         """Set the end of these leases to `timeout` seconds from now, in one step."""
 
     async def release_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
-        """Return these messages without counting the delivery (SQS counts it anyway)."""
+        """Return these messages without counting the delivery, in one step."""
 
     async def purge(self) -> int:
         """Delete all messages (ready, scheduled, in flight) and return how many there were."""
 
     async def approximate_count(self) -> int:
-        """Return the number of ready, scheduled and in-flight messages (roughly on SQS)."""
+        """Return the number of ready, scheduled and in-flight messages."""
 
     async def stats(self) -> Stats:
         """Return the message counts by state and the age of the oldest message."""
