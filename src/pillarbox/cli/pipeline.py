@@ -92,8 +92,8 @@ def run(
 ) -> int:
     """Run a pipeline until Ctrl-C or SIGTERM; the current steps finish first.
 
-    With --now, the exit code is 1 if all records of a step failed. The history of a mailbox has
-    other records than messages, which do not fail: there, --max-failed 0 finds any failure.
+    With --now, the exit code is 1 if all records of a step failed; of a mailbox's history, all
+    messages.
     """
     pipeline = load(target)
     for name in _PYSPARK_LOGGERS:

@@ -158,8 +158,8 @@ class BatchRunner:
         """Call the sink, at least once, with the hash by which it can detect duplicates."""
         self._write_recovery_map(step)
         frames = [
-            result.rows.where(log.condition) if log.condition else result.rows
-            for log, result in zip(self.job.inputs, result.outputs.values(), strict=True)
+            output.rows.where(log.condition) if log.condition else output.rows
+            for log, output in zip(self.job.inputs, result.outputs.values(), strict=True)
         ]
         self.job.deliver(*frames, step)
         self.on_phase("output")

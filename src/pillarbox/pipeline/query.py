@@ -25,11 +25,12 @@ from pillarbox.pipeline.maps import ProcessorState
 from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.paths import is_batch_done, newest_batch
 from pillarbox.pipeline.plan import check_offsets, inputs_in_plan
-from pillarbox.pipeline.query_plan import QueryPlan
+from pillarbox.pipeline.query_plan import QueryPlan, messages
 from pillarbox.pipeline.references import reference_to
 from pillarbox.pipeline.running import StoppingError
 from pillarbox.pipeline.status import ProcessorStatus, StatusFile
 from pillarbox.spark.steps import Step, writer_id
+from pillarbox.spark.table import table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -227,16 +228,16 @@ class Query:
         status.written = self.written.next_indices()
         for name, end in status.written.items():
             status.written_per_second[name] = (end - before.get(name, 0)) / max(seconds, 1e-3)
-        self._note_failed(status)
+        self._note_failed(status, step)
         self.status.save(soon=True)
         if step.number % EVERY_STEPS == EVERY_STEPS - 1:
             self._maintain()
 
-    def _note_failed(self, status: ProcessorStatus) -> None:
+    def _note_failed(self, status: ProcessorStatus, step: Step) -> None:
         end = self.written.table(ERRORS).end_index
         failed, self._failed_end = end - (self._failed_end or 0), end
         status.failed += failed
-        status.failed_steps += 0 < status.step_rows <= failed
+        status.failed_steps += bool(failed) and failed >= self._records(step)
         allowed = self._settings.max_failed
         if allowed is not None and status.failed > allowed:
             self.status.save()
@@ -244,6 +245,17 @@ class Query:
                 f"failed records: {status.failed:,}, more than the allowed {allowed:,}; list them"
                 f" with 'pillarbox pipeline errors TARGET {status.id}'"
             )
+
+    def _records(self, step: Step) -> int:
+        """Count the records that a step read; of a mailbox's history, only the messages."""
+        total = 0
+        for log in {log.name: log for log in self._inputs}.values():
+            start, end = step.inputs.get(log.name, (0, 0))
+            if start == end or table_at(log.url) is not None:
+                total += end - (start or 0)
+            else:
+                total += messages(self._spark, log, start or 0, end).count()
+        return total
 
     def _maintain(self) -> None:
         """Merge small files. A failure is only logged: small files are slow, but harmless."""

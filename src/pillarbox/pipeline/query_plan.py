@@ -62,6 +62,30 @@ _PROGRAM_ERRORS = (
 )
 
 
+#: The events of a mailbox's history that have a body.
+_MESSAGES = "sent,scheduled"
+
+
+def messages(spark: SparkSession, log: LogRef, start: int, end: int) -> DataFrame:
+    """Read the records of a row log, or the messages of a mailbox's history, by index."""
+    options = {"kinds": _MESSAGES, "start": str(start), "end": str(end), **_storage(log)}
+    reader = spark.read.format("pillarbox").schema("index BIGINT").options(**options)
+    return reader.load(_path(log))
+
+
+def _path(log: LogRef) -> str:
+    """Return the path or URL of a log as Spark reads it from any working directory."""
+    location = location_of(log.url)
+    return log.url if location is None else spark_path(location)
+
+
+def _storage(log: LogRef) -> dict[str, str]:
+    """Return the data source's options for the remote store of a log."""
+    location = location_of(log.url)
+    options = {} if location is None else options_of(location)
+    return {f"{STORAGE}{name}": value for name, value in options.items()}
+
+
 @dataclass(slots=True)
 class QueryPlan:
     """Builds the rows of a query, and the callable that makes a step's result from them."""
@@ -201,16 +225,14 @@ class QueryPlan:
 
     def _read(self, log: LogRef, schema: str) -> DataFrame:
         reset = self.reset
-        options = {INPUT: log.name, "kinds": "sent,scheduled"}
+        options = {INPUT: log.name, "kinds": _MESSAGES}
         if reset is not None and log.name in reset.inputs:
             options["start"] = str(reset.inputs[log.name])
         if self.max_rows is not None:
             options["maxRowsPerTrigger"] = str(self.max_rows)
-        location = location_of(log.url)
-        if location is not None:
-            options |= {f"{STORAGE}{name}": value for name, value in options_of(location).items()}
+        options |= _storage(log)
         reader = self.spark.readStream.format("pillarbox").schema(schema).options(**options)
-        return reader.load(log.url if location is None else spark_path(location))
+        return reader.load(_path(log))
 
 
 def _described(made: Any) -> str:

@@ -13,6 +13,7 @@ import pytest
 from msgspec import Struct
 from pyspark.sql import DataFrame
 
+from pillarbox import open_mailbox
 from pillarbox.cli import pipeline as pipeline_command
 from pillarbox.cli import run as command
 from pillarbox.pipeline import Pipeline, PipelineError
@@ -69,6 +70,22 @@ def test_R85_failed_records_are_counted_where_people_look(
     assert "no processor 'cpoy' in the pipeline; it has copy" in capsys.readouterr().err
     assert command(["pipeline", "peek", target, "errors-cpoy"]) == 1
     assert command(["pipeline", "run", target, "--now", "--only", "cpoy"]) == 1
+
+
+def test_R85_a_step_in_which_every_message_of_a_mailbox_failed_is_a_failed_step(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mailbox_shop.py").write_text(MODULE)
+    run = ["pipeline", "run", "mailbox_shop:pipeline", "--now"]
+    with open_mailbox("file:./words", str) as words:
+        words.send("x")
+        words.receive()[0].acknowledge()  # an event that is not a message
+    assert command(run) == 1
+    assert "including all records of 1 step" in capsys.readouterr().err
+    with open_mailbox("file:./words", str) as words:
+        words.send_many(["1", "y"])
+    assert command(run) == 0
 
 
 def test_R85_more_failed_records_than_allowed_stop_the_run(pipeline: Pipeline, spark: Any) -> None:
