@@ -106,8 +106,8 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
     "R93 a message keeps its old time": (apply.rescheduled, "add(due,", "add(due + 1,"),
     "R93 forcing keeps no order": (
         decide.force,
-        "[CameDue(record, now) for _, _, record in queue.schedule]",
-        "[CameDue(x[2], now) for x in reversed(list(queue.schedule))]",
+        "[e.CameDue(record, now) for _, _, record in queue.schedule]",
+        "[e.CameDue(x[2], now) for x in reversed(list(queue.schedule))]",
     ),
     "R59 a paused queue delivers": (decide.receive, "queue.settings.paused", "False"),
     "R59 a paused queue has deaths on receive": (decide.deliver, "and not settings.paused", ""),

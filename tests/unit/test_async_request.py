@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pillarbox import AsyncMailbox, AsyncRequestClient, open_async_mailbox
 from pillarbox.mailbox.broker import admin
+from pillarbox.mailbox.request_steps import Matching
 from pillarbox.testing.broker import RunningBroker, running_broker
 
 
@@ -117,6 +119,17 @@ def test_R21_clients_that_share_a_mailbox_get_their_own_answers() -> None:
             await two.close()
 
     asyncio.run(main())
+
+
+def test_R21_clients_with_each_others_reply_do_not_release_them_in_lockstep() -> None:
+    message = SimpleNamespace(id="m", in_reply_to="another client's")
+    clients = [Matching[Any](shared=True) for _ in range(2)]
+    for _ in range(5):
+        for client in clients:
+            client.sort([message], "answers")
+    pauses = [[client.pause_ns(message) for _ in range(20)] for client in clients]
+    assert pauses[0] != pauses[1]
+    assert max(map(max, pauses)) <= 2 * min(map(min, pauses))
 
 
 def test_R21_a_broken_mailbox_fails_whoever_waits() -> None:

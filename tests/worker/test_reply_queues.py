@@ -178,10 +178,10 @@ def test_R21_a_client_that_was_idle_for_days_is_answered(
     with RequestClient.open(url, int, int) as client, open_mailbox(url, int) as box:
         client._clock = clock
         client._renew_at = 0
-        run_blocking(client._keep(clock.now()))
+        run_blocking(client._renew(clock.now()))
         pass_days(clock, 2.2)
         eventually(lambda: names_at(broker) == set(), "it is deleted")
-        run_blocking(client._keep(clock.now()))  # as each ask does
+        run_blocking(client._renew(clock.now()))  # as each ask does
         assert answered(client, box, 1) == 2
 
 

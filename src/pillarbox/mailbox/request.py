@@ -8,6 +8,7 @@ polls, and the client needs no thread of its own. `AsyncRequestClient` has one r
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -233,6 +234,8 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
         super().__init__(requests, replies, reply_to, shared, nullcontext())
         self._receiver: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()  # that acknowledge or return messages
+        self._kept: list[AsyncMessage[Rep]] = []  # other clients' replies, returned after a pause
+        self._give_back_at = math.inf
 
     @classmethod
     def open(
@@ -283,15 +286,19 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
 
     async def _receive(self) -> None:
         """Receive for all callers until none is waiting."""
+        loop = asyncio.get_running_loop()
         try:
             while True:
+                left = max(0.0, self._give_back_at - loop.time())
                 messages: Sequence[AsyncMessage[Rep]] = await self._replies.receive(
-                    max_messages=_BATCH, wait_time_seconds=_POLL_SECONDS_MAX
+                    max_messages=_BATCH, wait_time_seconds=min(left, _POLL_SECONDS_MAX)
                 )
                 answered, unmatched = self._matching.take(messages)
                 for ask in answered:
                     if not ask.done.done():
                         ask.done.set_result(None)
+                if loop.time() >= self._give_back_at:  # now, as another client waits first in line
+                    await asyncio.shield(self._spawn(self._give_back()))
                 await asyncio.shield(self._spawn(self._settle(answered, unmatched)))
         except MailboxError as error:
             self._receiver = None
@@ -301,12 +308,19 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
 
     async def _settle(self, answered: list[_AsyncAsk], unmatched: list[Any]) -> None:
         await run_awaiting(self._acknowledge(answered))
+        now = asyncio.get_running_loop().time()
         for message in await run_awaiting(self._settle_unmatched(unmatched)):
-            self._spawn(self._give_back_later(message))
+            self._kept.append(message)
+            pause = self._matching.pause_ns(message) / limits.SECOND_NS
+            self._give_back_at = min(self._give_back_at, now + pause)
+        if self._receiver is None:
+            await self._give_back()
 
-    async def _give_back_later(self, message: AsyncMessage[Rep]) -> None:
-        await asyncio.sleep(self._matching.pause_ns(message) / limits.SECOND_NS)
-        await message.release()
+    async def _give_back(self) -> None:
+        """Return other clients' replies to the mailbox."""
+        kept, self._kept, self._give_back_at = self._kept, [], math.inf
+        if kept:
+            await self._replies.release_many(kept)
 
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
@@ -318,6 +332,7 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
         if self._receiver is not None:
             self._receiver.cancel()
             self._receiver = None
+            self._spawn(self._give_back())
 
     async def close(self) -> None:
         """Close the mailboxes that `open` opened, and delete the reply mailbox."""

@@ -6,6 +6,7 @@ that no caller waits for is unmatched: drop our own, return another client's to 
 
 from __future__ import annotations
 
+import random
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -120,8 +121,13 @@ class Matching(Generic[A]):
         return sorted_
 
     def pause_ns(self, message: Any) -> int:
-        """Return how long to hold another client's reply, so that its client gets to receive it."""
-        return _PAUSE_NS << min(self._foreign.get(message.id, 1), _PAUSE_DOUBLINGS_MAX)
+        """Return how long to hold another client's reply, so that its client gets to receive it.
+
+        Random, or two clients with each other's reply could release both in lockstep forever, and
+        each receive the wrong one again.
+        """
+        longest = _PAUSE_NS << min(self._foreign.get(message.id, 1), _PAUSE_DOUBLINGS_MAX)
+        return random.randint(longest // 2, longest)
 
 
 def _count(ids: OrderedDict[str, int], message_id: str) -> int:

@@ -143,7 +143,7 @@ def test_R85_at_most_once_never_runs_a_step_again(words: Path, spark: Any) -> No
 
 
 def test_R85_a_sink_outside_a_pipeline_says_why_it_has_no_at_most_once() -> None:
-    with pytest.raises(ps.OptionError, match="exactly-once writes it at most once too"):
+    with pytest.raises(ps.OptionError, match="exactly-once, which also writes it at most once"):
         strategy_of({"strategy": "at-most-once"})
     with pytest.raises(ps.OptionError, match="got 'twice'"):
         strategy_of({"strategy": "twice"})
