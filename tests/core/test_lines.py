@@ -44,6 +44,22 @@ def test_R51_lines_that_an_older_version_left_unsorted_are_sorted_out() -> None:
         assert lines.find(scene.queue, scene.records[name].key) is scene.records[name]
 
 
+def test_R51_messages_with_a_position_of_their_own_are_found_after_a_restart() -> None:
+    scene = Scene()
+    scene.send("a", "b", "c", "d")
+    scene.do(c.release(scene.receive(2)))  # the line is now c, d, a, b
+    before = dict(scene.queue.out_of_order)
+    scene.queue.out_of_order = {}  # a snapshot does not have it
+
+    lines.rebuild_index(scene.queue)
+
+    assert scene.queue.out_of_order == before
+    assert {record.body for record in before.values()} == {"a", "b"}
+    assert [record.body for record in waiting(scene.queue)] == ["c", "d", "a", "b"]
+    for name in "abcd":
+        assert lines.find(scene.queue, scene.records[name].key) is scene.records[name]
+
+
 def test_R51_of_leases_that_end_together_the_oldest_messages_come_back_first() -> None:
     scene = Scene()
     scene.send("a", "b", "c", "d")
