@@ -332,6 +332,7 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
         if self._receiver is not None:
             self._receiver.cancel()
             self._receiver = None
+        if self._kept:
             self._spawn(self._give_back())
 
     async def close(self) -> None:

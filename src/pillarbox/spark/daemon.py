@@ -46,9 +46,9 @@ def worker_until_closed(sock: Any, authenticated: bool) -> int:
 def _modules_of_zip(
     importer: zipimport.zipimporter, prefix: str = ""
 ) -> Iterator[tuple[str, bool]]:
-    """The modules of a zip on the path, whose caches Spark invalidates before it asks for them.
+    """Yield the modules of a zip on the path, after Spark has invalidated its caches.
 
-    Python 3.13 fails to list them (gh-121342) until something has been looked up in the zip.
+    Python 3.13 can't list them (gh-121342) until something was looked up in the zip.
     """
     importer.find_spec("pillarbox")
     yield from _pkgutil.iter_zipimport_modules(importer, prefix)
