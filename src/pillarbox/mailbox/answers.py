@@ -55,8 +55,9 @@ def answer_codec(codec: Codec[Any]) -> Codec[Any]:
 
 
 def new_reply_queue(requests: str) -> str:
-    """Return a unique name for a client's reply queue."""
-    return f"{requests[:_NAME_CHARS]}-replies-{secrets.token_hex(8)}"
+    """Return a unique name for a client's reply queue, which is a standard queue."""
+    start = requests.removesuffix(".fifo")[:_NAME_CHARS]
+    return f"{start}-replies-{secrets.token_hex(8)}"
 
 
 def is_reply_queue(name: str) -> bool:

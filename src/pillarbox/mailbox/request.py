@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -20,7 +21,7 @@ from msgspec import Struct, field
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.closing import Closing
 from pillarbox.core import limits
-from pillarbox.core.errors import MailboxError
+from pillarbox.core.errors import MailboxClosedError
 from pillarbox.core.queue import NEVER
 from pillarbox.mailbox.answers import new_reply_queue
 from pillarbox.mailbox.message import AsyncMessage, Message
@@ -40,14 +41,15 @@ _POLL_SECONDS_MAX = 20  # every backend supports this wait time
 
 def _reply_mailbox(url: str, requests: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the URL of a client's own reply mailbox, and the options to open it with."""
-    before, _, after = url.rpartition(requests)
-    own_url = f"{before}{new_reply_queue(requests)}{after}"
+    # The name is the last part of the path; it may occur in the query, too.
+    own_url = re.sub(rf"{re.escape(requests)}(?=/?(\?|$))", new_reply_queue(requests), url, count=1)
     return own_url, options | {"dead_letters": None, "create": True}
 
 
 class _Ask(Struct, eq=False):
     """One waiting caller. `answer` and `leads` are set before its gate is opened."""
 
+    request_id: str | None = None
     answer: Message[Any] | None = None
     acknowledged: bool = False
     leads: bool = False  # it receives for all callers
@@ -127,13 +129,13 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
         until = self._clock.now() + limits.seconds("timeout", timeout, limits.WAIT_SECONDS_MAX)
         run_blocking(self._renew(self._clock.now()))
         ask = _Ask()
-        request_id = run_blocking(self._send(ask, body, options))
         try:
+            run_blocking(self._send(ask, body, options))
             self._wait(ask, until)
         finally:
-            self._leave(request_id, ask)
+            self._leave(ask)
         if ask.answer is None:
-            raise self._no_answer(request_id, timeout)
+            raise self._no_answer(ask, timeout)
         if not ask.acknowledged:
             run_blocking(self._acknowledge([ask]))
         answer: Rep = self._body_of(ask.answer)
@@ -152,10 +154,10 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
                 return
             self._clock.wait(ask.gate, until)
 
-    def _leave(self, request_id: str, ask: _Ask) -> None:
+    def _leave(self, ask: _Ask) -> None:
         """Remove a caller that stopped waiting; if it was the receiver, appoint another."""
         with self._lock:
-            del self._matching.asks[request_id]
+            self._matching.leave(ask)
             if not ask.leads:
                 return
             for other in self._matching.asks.values():
@@ -182,14 +184,13 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
                     kept += again
                     return
                 if now >= give_back_at:
-                    self._replies.release_many(kept)
+                    run_blocking(self._release(kept))
                     kept, give_back_at = [], NEVER
                 for message in again:
                     kept.append(message)
                     give_back_at = min(give_back_at, now + self._pause(message))
         finally:
-            if kept:
-                self._replies.release_many(kept)
+            run_blocking(self._release(kept))
 
     def _distribute(self, messages: Sequence[Message[Rep]]) -> list[Message[Rep]]:
         """Give each reply to its caller; return replies of other clients that keep coming back."""
@@ -210,6 +211,7 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
 class _AsyncAsk(Struct, eq=False):
     """One waiting task."""
 
+    request_id: str | None = None
     answer: AsyncMessage[Any] | None = None
     done: asyncio.Future[None] = field(default_factory=new_future)
 
@@ -264,8 +266,8 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
         await run_awaiting(self._renew(int(now * limits.SECOND_NS)))
         ask = _AsyncAsk()
         until = asyncio.get_running_loop().time() + timeout
-        request_id = await run_awaiting(self._send(ask, body, options))
         try:
+            await run_awaiting(self._send(ask, body, options))
             if ask.answer is not None:
                 await run_awaiting(self._acknowledge([ask]))
             else:
@@ -275,9 +277,9 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
                     await ask.done
         except TimeoutError:
             if ask.answer is None:
-                raise self._no_answer(request_id, timeout) from None
+                raise self._no_answer(ask, timeout) from None
         finally:
-            del self._matching.asks[request_id]
+            self._matching.leave(ask)
             if not self._matching.asks:
                 self._stop_receiving()
         assert ask.answer is not None
@@ -300,11 +302,15 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
                 if loop.time() >= self._give_back_at:  # now, as another client waits first in line
                     await asyncio.shield(self._spawn(self._give_back()))
                 await asyncio.shield(self._spawn(self._settle(answered, unmatched)))
-        except MailboxError as error:
+        except Exception as error:  # noqa: BLE001 - the callers raise it
             self._receiver = None
-            for ask in self._matching.asks.values():
-                if not ask.done.done():
-                    ask.done.set_exception(error)
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Raise this error in every waiting caller."""
+        for ask in self._matching.asks.values():
+            if not ask.done.done():
+                ask.done.set_exception(error)
 
     async def _settle(self, answered: list[_AsyncAsk], unmatched: list[Any]) -> None:
         await run_awaiting(self._acknowledge(answered))
@@ -319,8 +325,7 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
     async def _give_back(self) -> None:
         """Return other clients' replies to the mailbox."""
         kept, self._kept, self._give_back_at = self._kept, [], math.inf
-        if kept:
-            await self._replies.release_many(kept)
+        await run_awaiting(self._release(kept))
 
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
@@ -338,6 +343,7 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
     async def close(self) -> None:
         """Close the mailboxes that `open` opened, and delete the reply mailbox."""
         self._stop_receiving()
+        self._fail(MailboxClosedError("the client was closed before the reply came"))
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         await run_awaiting(self._end())

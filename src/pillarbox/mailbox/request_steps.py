@@ -32,8 +32,9 @@ _PAUSE_DOUBLINGS_MAX = 10
 
 
 class Waiting(Protocol):
-    """A caller that waits for a reply."""
+    """A caller that waits for a reply; `request_id` is set once its request was sent."""
 
+    request_id: str | None
     answer: Any
 
 
@@ -73,6 +74,7 @@ class Matching(Generic[A]):
         """Register the id of a sent request (None if the send failed); return unmatched replies."""
         del self._sending[ticket]
         if request_id is not None:
+            ask.request_id = request_id
             self.asks[request_id] = ask
             _count(self._own, request_id)
             if request_id in self._early:
@@ -86,6 +88,11 @@ class Matching(Generic[A]):
             del self._early[early_id]
             unmatched.append(message)
         return unmatched
+
+    def leave(self, ask: A) -> None:
+        """Remove a caller that stopped waiting, or whose request was not sent."""
+        if ask.request_id is not None:
+            self.asks.pop(ask.request_id, None)
 
     def take(self, messages: Sequence[Any]) -> tuple[list[A], list[Any]]:
         """Give each reply to its caller; return the callers served and the unmatched replies."""
@@ -163,31 +170,38 @@ class RequestSteps:
     def _sent(self, ask: Any) -> None:
         """Handle that the request of this caller was sent. Requires the lock."""
 
-    def _send(self, ask: Any, body: Any, options: AskOptions) -> Verb[str]:
+    def _send(self, ask: Any, body: Any, options: AskOptions) -> Verb[None]:
         with self._lock:
             ticket = self._matching.begin()
         request_id: str | None = None
         try:
             request_id = yield self._requests.send(body, reply_to=self._reply_to, **options)
-            return request_id
         finally:
             with self._lock:
                 unmatched = self._matching.end(ticket, request_id, ask)
                 if request_id is not None:
                     self._sent(ask)
             again = yield from self._settle_unmatched(unmatched)
-            if again:
-                yield self._replies.release_many(again)
+            yield from self._release(again)
 
     def _acknowledge(self, answered: list[Any]) -> Verb[None]:
         """Acknowledge these replies in one step; their callers already have them."""
-        messages = [ask.answer for ask in answered]
+        yield from self._tell("acknowledge_many", [ask.answer for ask in answered])
+
+    def _release(self, messages: list[Any]) -> Verb[None]:
+        """Return other clients' replies to the mailbox."""
+        yield from self._tell("release_many", messages)
+
+    def _tell(self, verb: str, messages: list[Any]) -> Verb[None]:
+        """Acknowledge or release replies. No caller fails if the server can't be reached.
+
+        They will be redelivered, and dropped or returned then.
+        """
         try:
             if messages:
-                yield self._replies.acknowledge_many(messages)
+                yield getattr(self._replies, verb)(messages)
         except (MailboxConnectionError, UnknownOutcomeError) as error:
-            # They will be redelivered, and dropped then.
-            logger.warning("reply not acknowledged", mailbox=self._replies.name, error=str(error))
+            logger.warning("reply not settled", mailbox=self._replies.name, error=str(error))
 
     def _settle_unmatched(self, unmatched: list[Any]) -> Verb[list[Any]]:
         """Drop our own replies, release those of others; return the ones to release later."""
@@ -195,10 +209,8 @@ class RequestSteps:
             return []
         with self._lock:
             found = self._matching.sort(unmatched, self._replies.name)
-        if found.ours:
-            yield self._replies.acknowledge_many(found.ours)
-        if found.theirs:
-            yield self._replies.release_many(found.theirs)
+        yield from self._tell("acknowledge_many", found.ours)
+        yield from self._release(found.theirs)
         return found.again
 
     def _renew(self, now: int) -> Verb[None]:
@@ -226,9 +238,9 @@ class RequestSteps:
             raise RequestRejectedError(answer.in_reply_to or "", name, answer.body.reason)
         return answer.body
 
-    def _no_answer(self, request_id: str, seconds: float) -> TimeoutError:
+    def _no_answer(self, ask: Waiting, seconds: float) -> TimeoutError:
         return TimeoutError(
-            f"request {request_id} to mailbox {self._requests.name!r} had no reply in "
+            f"request {ask.request_id} to mailbox {self._requests.name!r} had no reply in "
             f"{self._reply_to!r} after {seconds:g} seconds: check that a worker receives the "
             "requests and calls reply(), or allow more time; the request may still be done"
         )
