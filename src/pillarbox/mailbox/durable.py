@@ -18,6 +18,7 @@ from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Lease
 from pillarbox.log import Disk, Durability, Retention
+from pillarbox.log.log import SEGMENT_BYTES_MIN
 from pillarbox.mailbox.data_directory import file_path
 from pillarbox.mailbox.durable_session import DurableQueueSession
 from pillarbox.mailbox.durable_store import DurableStore
@@ -127,6 +128,10 @@ class DurableVerbs(LocalVerbs[B]):
     def __init__(self, name: str, body_type: Any, options: DurableOptions) -> None:
         check_options(options, _OPTIONS)
         limits.queue_name(name)
+        if options.get("segment_bytes") is not None:
+            limits.whole("segment_bytes", options["segment_bytes"], SEGMENT_BYTES_MIN, 1 << 40)
+        if not isinstance(options.get("history"), Retention | None):
+            raise InvalidParameterError("history", options["history"], "a Retention or None")
         max_body_bytes = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
         Verbs.__init__(self, name, codec_for(body_type), max_body_bytes)
         self._options = options

@@ -32,12 +32,13 @@ def open_session(store: Store, name: str, options: Mapping[str, Any]) -> QueueSe
     """Open a queue. Only a new queue takes these settings; any takes the dead-letter policy."""
     if not options.get("create", True) and name not in store.sessions:
         raise no_queue(name)
+    policy: DeadLetterPolicy | None = options.get("dead_letters")
+    dead_name = None if policy is None else policy.queue_of(name)  # before the queue is created
     fair, capacity = options.get("fair", False), options.get("capacity")
     redelivery = default_redelivery(options)
     session = store.session(name, Settings(redelivery=redelivery, capacity=capacity, fair=fair))
-    policy: DeadLetterPolicy | None = options.get("dead_letters")
-    if policy is not None:
-        dead = store.session(policy.queue_of(name))
+    if policy is not None and dead_name is not None:
+        dead = store.session(dead_name)
         store.set_dead_letters(session, dead, policy.max_deliveries)
     return session
 

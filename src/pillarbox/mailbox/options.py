@@ -8,11 +8,16 @@ from typing import Any, TypeVar
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Redelivery
+from pillarbox.mailbox.protocol import DeadLetterPolicy
 
 M = TypeVar("M")
 A = TypeVar("A")
 
 _CAPACITY_MAX = 1 << 40
+_RETRY_SECONDS_MAX = 31_536_000
+_FLAGS = ("create", "fair", "journal", "pooler")
+_SECONDS = ("replica_seconds", "retry_seconds")
+_WRITTEN_FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
@@ -20,8 +25,14 @@ def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
     for option in options.keys() - set(allowed):
         raise InvalidParameterError("option", option, f"one of {', '.join(allowed)}")
     limits.one_of("redelivery", options.get("redelivery", "tail"), ("tail", "original"))
-    if not isinstance(options.get("fair", False), bool):
-        raise InvalidParameterError("fair", options["fair"], "True or False")
+    for flag in options.keys() & set(_FLAGS):
+        if not isinstance(options[flag], bool):
+            raise InvalidParameterError(flag, options[flag], "True or False")
+    policy = options.get("dead_letters")
+    if policy is not None and not isinstance(policy, DeadLetterPolicy):
+        raise InvalidParameterError("dead_letters", policy, "a DeadLetterPolicy or None")
+    for name in options.keys() & set(_SECONDS):
+        limits.seconds(name, options[name], _RETRY_SECONDS_MAX)
     if options.get("fair") and options.get("redelivery") == "tail":
         raise InvalidParameterError("redelivery", "tail", "'original' for a fair queue")
     if options.get("capacity") is not None:
@@ -39,7 +50,7 @@ def default_redelivery(options: Mapping[str, Any]) -> Redelivery:
 
 def take_options(query: dict[str, str], allowed: Collection[str]) -> dict[str, Any]:
     """Remove the mailbox options from a URL's query; the rest belongs to the server."""
-    return {name: _READ.get(name, str)(query.pop(name)) for name in list(query) if name in allowed}
+    return {name: _read(name, query.pop(name)) for name in list(query) if name in allowed}
 
 
 def openers(
@@ -62,12 +73,19 @@ def openers(
     return open_url, open_async_url
 
 
-def _flag(text: str) -> bool:
-    return text.lower() in ("1", "true", "yes")
+def _read(name: str, text: str) -> Any:
+    """Return the value of an option in a URL."""
+    read, allowed = _READ.get(name, (str, "a text"))
+    try:
+        return read(text)
+    except (ValueError, KeyError):
+        raise InvalidParameterError(name, text, allowed) from None
 
 
-_READ: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("create", "fair", "history", "journal", "pooler"), _flag),
-    **dict.fromkeys(("capacity", "max_body_bytes", "replicas"), int),
-    **dict.fromkeys(("replica_seconds", "retry_seconds"), float),
+_READ: dict[str, tuple[Callable[[str], Any], str]] = {
+    **dict.fromkeys(
+        (*_FLAGS, "history"), (lambda text: _WRITTEN_FLAGS[text.lower()], "true or false")
+    ),
+    **dict.fromkeys(("capacity", "max_body_bytes", "replicas"), (int, "a whole number")),
+    **dict.fromkeys(_SECONDS, (float, "a number of seconds")),
 }

@@ -27,6 +27,7 @@ from pillarbox.mailbox.options import check_options, take_options
 from pillarbox.mailbox.protocol import FairOptions
 from pillarbox.mailbox.redis.scripts import SCRIPTS, Scripts
 from pillarbox.mailbox.redis.servers import Address, ClusterServers, SentinelServers, Servers
+from pillarbox.mailbox.url import without_password
 
 Durability = Literal["master", "replicated"]
 
@@ -110,7 +111,7 @@ def servers_of_url(url: str, *, asynchronous: bool) -> tuple[Servers, str, dict[
     scheme, _, kind = parts.scheme.partition("+")
     path = [unquote(part) for part in parts.path.split("/") if part]
     if scheme not in ("redis", "rediss") or kind not in ("", "cluster", "sentinel") or not path:
-        raise InvalidParameterError("url", url, f"of the form {_FORM}")
+        raise _bad_url(url)
     name = path.pop()
     query = dict(parse_qsl(parts.query))
     options = take_options(query, _OPTIONS)
@@ -119,24 +120,32 @@ def servers_of_url(url: str, *, asynchronous: bool) -> tuple[Servers, str, dict[
     first = hosts.split(",")[0]
     database = path[-1] if path and kind == "" else "0"
     plain = f"{scheme}://{user}{at}{first}/{database}" + (f"?{rest}" if rest else "")
-    settings = dict(parse_redis_url(plain))  # type: ignore[no-untyped-call]
-    settings.pop("connection_class", None)
     tls = scheme == "rediss"
     if asynchronous:
         module: Any = async_connections
         connection_class = module.SSLConnection if tls else module.Connection
     else:
         connection_class = SSLConnection if tls else Connection
-    settings = _tuned(settings, asynchronous)
     port = 26379 if kind == "sentinel" else 6379
-    seeds = [_address(host, port) for host in hosts.split(",")]
+    try:
+        settings = dict(parse_redis_url(plain))  # type: ignore[no-untyped-call]
+        settings.pop("connection_class", None)
+        settings = _tuned(settings, asynchronous)
+        connection_class(**settings)  # does not connect; raises for an unknown option
+        seeds = [_address(host, port) for host in hosts.split(",")]
+    except (TypeError, ValueError) as error:
+        raise _bad_url(url, f" ({error})") from error
     if kind == "cluster":
         return ClusterServers(connection_class, settings, seeds), name, options
     if kind == "sentinel":
         if len(path) != 1:
-            raise InvalidParameterError("url", url, f"of the form {_FORM}")
+            raise _bad_url(url)
         return SentinelServers(connection_class, settings, seeds, path[0]), name, options
     return Servers(connection_class, settings), name, options
+
+
+def _bad_url(url: str, why: str = "") -> InvalidParameterError:
+    return InvalidParameterError("url", without_password(url), f"of the form {_FORM}{why}")
 
 
 def named_in(url: str) -> tuple[str, dict[str, Any]]:
