@@ -105,6 +105,15 @@ def test_R59_bytes_after_a_request_are_no_part_of_its_body(sqs: Client, raw: soc
     assert sqs.bodies("orders") == ["first"]
 
 
+def test_R59_a_length_with_leading_zeros_is_read_to_its_end(
+    sqs: Client, raw: socket.socket
+) -> None:
+    padded = _send("first").replace(b"Content-Length: ", b"Content-Length: " + b"0" * 12)
+    raw.sendall(padded + _send("second"))
+    assert _answers(raw, 2) == [200, 200]
+    assert sqs.bodies("orders") == ["first", "second"]
+
+
 def test_R35_a_client_is_told_to_go_on_only_if_it_waits(sqs: Client, raw: socket.socket) -> None:
     request = _request({"QueueUrl": "orders", "MessageBody": "first"}, "Expect: 100-continue\r\n")
     raw.sendall(request)

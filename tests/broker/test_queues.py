@@ -136,6 +136,13 @@ def test_R55_an_attribute_can_be_set_and_read(sqs: Client, name: str, value: str
     assert sqs.attributes(queue)[name] == value
 
 
+def test_R55_numbers_are_shown_without_leading_zeros(sqs: Client) -> None:
+    queue = sqs.create(VisibilityTimeout="0" * 5_000 + "9")
+    assert sqs.attributes(queue)["VisibilityTimeout"] == "9"
+    again = {"QueueName": queue.rpartition("/")[2], "Attributes": {"VisibilityTimeout": "09"}}
+    assert sqs("CreateQueue", **again) == {"QueueUrl": queue}
+
+
 def test_R55_setting_one_attribute_keeps_the_others(sqs: Client) -> None:
     queue = sqs.create(VisibilityTimeout=9)
     sqs("SetQueueAttributes", QueueUrl=queue, Attributes={"DelaySeconds": "1"})

@@ -249,6 +249,29 @@ RULES = {
     "VisibilityTimeout in other digits is none": _set(
         "VisibilityTimeout", "٣", "InvalidAttributeValue", "VisibilityTimeout"
     ),
+    "VisibilityTimeout is at most 12 hours, however many zeros lead": _set(
+        "VisibilityTimeout", "0" * 12 + "43201", "InvalidAttributeValue", "VisibilityTimeout"
+    ),
+    "VisibilityTimeout has no thousands of digits": _set(
+        "VisibilityTimeout", "0" * 12 + "9" * 5_000, "InvalidAttributeValue", "VisibilityTimeout"
+    ),
+    "maxReceiveCount is at most 1,000, however many zeros lead": _set(
+        "RedrivePolicy",
+        '{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:a","maxReceiveCount":"0000000010000"}',
+        INVALID,
+        "valid values are from 1 to 1000",
+    ),
+    "maxReceiveCount has no thousands of digits": _set(
+        "RedrivePolicy",
+        '{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:a","maxReceiveCount":"000000001'
+        + "9" * 5_000
+        + '"}',
+        INVALID,
+        "valid values are from 1 to 1000",
+    ),
+    "a priority is at most 255, however many zeros lead": _attribute(
+        "Pillarbox.Priority", {"DataType": "Number", "StringValue": "0000256"}, "from 0 to 255"
+    ),
     "DelaySeconds is at most 15 minutes": _set(
         "DelaySeconds", "901", "InvalidAttributeValue", "DelaySeconds"
     ),

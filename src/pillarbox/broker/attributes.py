@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from pillarbox.broker.errors import SqsError, invalid_value
+from pillarbox.broker.limits import decimal
 from pillarbox.core import sqs_limits
 from pillarbox.core.limits import DELIVERIES_MAX
 
@@ -125,7 +126,7 @@ def checked(attributes: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
             if kept[name] not in ("true", "false"):
                 raise bad_value(name)
         elif name in RANGES:
-            _check_number(name, value)
+            kept[name] = _number(name, value)
         elif name in _CHOICES and value not in _CHOICES[name]:
             raise bad_value(name)
         elif name in _DOCUMENTS and value:
@@ -191,10 +192,12 @@ def bad_value(name: str, reason: str = "") -> SqsError:
     return SqsError("InvalidAttributeValue", f"Invalid value for the parameter {name}.{because}")
 
 
-def _check_number(name: str, value: str) -> None:
-    least, most = RANGES[name]
-    if not (value.isascii() and value.isdecimal()) or not least <= int(value[:12]) <= most:
+def _number(name: str, value: str) -> str:
+    """Return a number as it is stored, without leading zeros; raise if it is out of range."""
+    number, (least, most) = decimal(value), RANGES[name]
+    if number is None or not least <= number <= most:
         raise bad_value(name)
+    return str(number)
 
 
 def check_policy(value: str) -> None:
@@ -224,7 +227,7 @@ def redrive_policy(value: str) -> RedrivePolicy:
     problem = _problem_of_redrive(known)
     if problem is not None:
         raise invalid_value("RedrivePolicy", value, problem)
-    return RedrivePolicy(known["deadLetterTargetArn"], int(known["maxReceiveCount"]))
+    return RedrivePolicy(known["deadLetterTargetArn"], decimal(str(known["maxReceiveCount"])) or 0)
 
 
 def _problem_of_redrive(known: dict[str, Any]) -> str | None:
@@ -234,8 +237,8 @@ def _problem_of_redrive(known: dict[str, Any]) -> str | None:
     if len(known) > 2:
         return "Only following attributes are supported: [maxReceiveCount, deadLetterTargetArn]."
     count = known["maxReceiveCount"]
-    text = str(count) if type(count) in (int, str) else ""
-    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:9]) <= DELIVERIES_MAX:
+    number = decimal(str(count)) if type(count) in (int, str) else None
+    if number is None or not 1 <= number <= DELIVERIES_MAX:
         return f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive."  # fmt: skip  # noqa: E501
     parts = str(known["deadLetterTargetArn"]).split(":")
     if len(parts) != 6 or parts[0] != "arn":

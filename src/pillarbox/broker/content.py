@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pillarbox.broker.errors import SqsError, invalid
+from pillarbox.broker.limits import decimal
 from pillarbox.broker.shapes import Attribute, SendMessage
 from pillarbox.broker.translation import is_ours
 from pillarbox.core.limits import PRIORITY_MAX
@@ -160,7 +161,7 @@ def priority_of(attributes: Mapping[str, Attribute], default: int) -> int:
     asked = attributes.get(PRIORITY)
     if asked is None:
         return default
-    text = asked.StringValue or ""
-    if not text.isdecimal() or not text.isascii() or int(text[:4]) > PRIORITY_MAX:
+    priority = decimal(asked.StringValue or "")
+    if priority is None or priority > PRIORITY_MAX:
         raise invalid(f"The message attribute '{PRIORITY}' must be a number from 0 to 255.")
-    return int(text)
+    return priority

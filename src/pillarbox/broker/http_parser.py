@@ -256,10 +256,9 @@ def _keeps_alive(connection: str, version: str) -> bool:
 
 
 def _length(headers: dict[str, str]) -> int:
-    text = headers["content-length"]
-    if not text.isdecimal() or not text.isascii():
+    length = limits.decimal(headers["content-length"])
+    if length is None:
         raise malformed("the Content-Length is not a number")
-    length = int(text[:12])
     if length > limits.BODY_BYTES_MAX:
         raise limits.body_too_large()
     return length

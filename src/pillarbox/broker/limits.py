@@ -19,6 +19,17 @@ LINGER_SECONDS_MAX: Final = 5.0  # how long a refused client may go on sending
 TLS_BUFFER_BYTES: Final = 262_144  # read buffer of a TLS connection
 
 
+def decimal(text: str) -> int | None:
+    """Return the whole number in a text; None if it is none.
+
+    Python refuses to parse thousands of digits. Of a number with more than 12 only the first 13
+    count: it exceeds every limit all the same.
+    """
+    if not (text.isascii() and text.isdecimal()):
+        return None
+    return int(text.lstrip("0")[:13] or "0")
+
+
 class LimitError(Exception):
     """A limit was exceeded; args are status, code and message."""
 

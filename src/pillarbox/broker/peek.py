@@ -16,6 +16,7 @@ import msgspec
 from pillarbox.broker.access import LOG_IN
 from pillarbox.broker.errors import SqsError, for_sqs_only, invalid_value
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Answer, Request, Response
+from pillarbox.broker.limits import decimal
 from pillarbox.broker.queue import Delivery
 from pillarbox.broker.sqs_message import Wanted, sqs_message
 from pillarbox.core.queue import Lease
@@ -108,6 +109,7 @@ def _wanted(query: Mapping[str, str]) -> tuple[str, int]:
     state, most = query.get("state", "ready"), query.get("max", "10")
     if state not in _STATES:
         raise invalid_value("state", state, f"Must be one of {', '.join(_STATES)}.")
-    if not (most.isascii() and most.isdecimal()) or not 1 <= int(most[:9]) <= _MESSAGES_MAX:
+    count = decimal(most)
+    if count is None or not 1 <= count <= _MESSAGES_MAX:
         raise invalid_value("max", most, f"Must be between 1 and {_MESSAGES_MAX}.")
-    return state, int(most)
+    return state, count
