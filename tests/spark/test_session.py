@@ -86,6 +86,47 @@ def test_R81_the_modules_of_a_zip_are_listed_after_its_caches_were_invalidated(
     assert list(daemon._modules_of_zip(importer)) == [("of_the_user", False)]
 
 
+KILLING = """
+import os, signal
+try:
+    os.unlink({marker!r})
+except FileNotFoundError:
+    pass
+else:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+READING = """
+import sys
+from pillarbox import spark as on_spark
+spark = on_spark.session("local[1]")
+assert spark.read.format("pillarbox").load(sys.argv[1]).count() == 2
+stream = spark.readStream.format("pillarbox").schema("body BINARY").load(sys.argv[1])
+written = stream.writeStream.format("memory").queryName("seen").trigger(availableNow=True)
+written.option("checkpointLocation", sys.argv[2]).start().awaitTermination()
+assert spark.table("seen").count() == 2
+"""
+
+
+def test_R83_the_data_source_is_found_if_the_process_that_looks_for_it_is_killed(
+    tmp_path: Path,
+) -> None:
+    """Spark looks into each `pyspark_...` module on the path, once for a session."""
+    write(tmp_path / "words", [b"one", b"two"])
+    marker = tmp_path / "not killed yet"
+    marker.touch()
+    (tmp_path / "pyspark_killing.py").write_text(KILLING.format(marker=str(marker)))
+    done = subprocess.run(
+        [sys.executable, "-c", READING, str(tmp_path / "words"), str(tmp_path / "checkpoint")],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not marker.exists()
+
+
 JOB = """
 import sys
 from pyspark.sql import SparkSession

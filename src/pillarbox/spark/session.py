@@ -134,15 +134,17 @@ def register(spark: Any) -> None:
 
 
 def _found_by_spark(spark: Any) -> bool:
-    """Return whether Spark finds the source by itself, as it does for local workers.
+    """Return whether Spark has found the source by itself, for local workers.
 
-    On a cluster, Spark would find it with the driver's Python, but not with the executors'.
+    It looks once for a session, in a Python process that may be killed or too slow to start. On
+    a cluster, it would find the source with the driver's Python, but not with the executors'.
     """
     if is_remote(spark) or not is_local(spark.sparkContext.master):
         return False
     if not runs_our_python(spark.sparkContext):
         return False
-    return importlib.util.find_spec("pyspark_pillarbox") is not None
+    state = spark._jsparkSession.sessionState()
+    return bool(state.dataSourceManager().dataSourceExists("pillarbox"))
 
 
 def _check_connect() -> None:
