@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 pytest.importorskip("deltalake")
 
 import pyarrow as pa
+from deltalake.transaction import RemoveAction
 
 from pillarbox.pipeline import Pipeline, PipelineError
 from pillarbox.pipeline.backing import FileBackingLog
@@ -22,8 +24,8 @@ from pillarbox.pipeline.maps import Attempt, ProcessorState, Range, Recovery
 from pillarbox.spark import SparkError
 from pillarbox.spark import table as module
 from pillarbox.spark.steps import Input, Step
-from pillarbox.spark.table import TableLog, create_table, table_at
-from pillarbox.spark.table_files import deltalake
+from pillarbox.spark.table import TableLog, table_at
+from pillarbox.spark.table_files import create_table, deltalake
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 FIELDS = [
@@ -63,6 +65,38 @@ def test_R70_compaction_keeps_rows_and_their_indices(table: TableLog) -> None:
     assert rows(old) == rows(table)
 
 
+def test_R130_a_commit_that_delta_retried_under_a_later_version_is_synced(
+    table: TableLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program, which does not know our transactions, has committed meanwhile."""
+    other = deltalake().DeltaTable(table.path)
+    other.create_write_transaction([], "append", other.schema(), partition_by=["_first", "_time"])
+    synced = set()
+
+    def sync(handle: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{handle}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    add(table, 1)
+    assert table.version == 2
+    assert f"{2:020}.json" in synced
+
+
+def test_R130_files_that_left_the_table_are_deleted_before_it_forgets_them(
+    table: TableLog,
+) -> None:
+    """A run that ends before its files are old enough leaves them to a run on another day."""
+    add(table, 0)
+    (file,) = table.files()
+    yesterday = int((time.time() - 24 * 3600) * 1000)
+    removed = RemoveAction(file.name, True, yesterday, file.size_bytes)
+    assert table._commit([removed], {}, {})
+    for number in range(1, 30):
+        add(table, number)
+    assert not Path(table.path, file.name).exists()
+    assert rows(table) == [(n, n) for n in range(1, 30)]
+
+
 def test_R82_compaction_leaves_what_the_table_knows_of_steps(table: TableLog) -> None:
     steps = [Step("s", n, f"hash {n}", offsets=(Input(str(n), str(n + 1)),)) for n in range(40)]
     for each in steps:
@@ -91,7 +125,7 @@ def test_R88_the_log_of_a_table_does_not_grow_with_its_commits(
     table: TableLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also seen by one who has not looked for so long that what came next is gone."""
-    monkeypatch.setattr(module, "_CHECKPOINT_COMMITS", 10)
+    monkeypatch.setattr(module, "CHECKPOINT_COMMITS", 10)
     monkeypatch.setattr(module, "_SEARCHED_COMMITS", (8, 16))
     slow = TableLog(table.path)
     for number in range(100):
@@ -240,7 +274,12 @@ def test_R88_soak_a_hundred_thousand_steps_keep_the_cost_of_a_step_flat(table: T
     for seconds in steps(table, 100_000):
         took.append(seconds)
         if len(took) % 1000 == 0:
-            entries = len(table.storage.names("_delta_log"))
-            print(f"{len(took)} {sum(took[-1000:]):.1f} ms of CPU a step, {entries} log entries")
+            log = table.storage.names("_delta_log")
+            newest = max(name for name in log if name.endswith(".parquet"))
+            size = table.storage.size(f"_delta_log/{newest}")
+            print(
+                f"{len(took)} {sum(took[-1000:]):.1f} ms of CPU a step, {len(log)} log entries,"
+                f" a checkpoint of {size:,} bytes"
+            )
     assert ratio_of_late_to_early(took, 5000) < 1.3
     assert len(TableLog(table.path).files()) < 1000

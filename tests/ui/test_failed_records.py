@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, expect
 from pillarbox.dashboard import Pipelines, mount
 from pillarbox.log import LogReader, RealDisk
 from pillarbox.pipeline.errors import PipelineError
-from pillarbox.spark.table import TableLog, create_table
+from pillarbox.spark.table import TableLog
+from pillarbox.spark.table_files import create_table
 from pillarbox.testing.broker import running_broker
 from tests.ui.conftest import _pipeline
 from tests.ui.test_administration import post, token_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pillarbox.pipeline.backing import read_states
 from pillarbox.pipeline.graph import ERRORS_OF, Graph
 from pillarbox.pipeline.maps import ProcessorState
-from pillarbox.spark.table import KEPT_HOURS, TableLog, table_at
+from pillarbox.spark.table import TableLog, table_at
 from pillarbox.spark.table_files import DataFile, conformed
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _maintain(
     readers = [x for x in graph.readers(name) if (x.kind, x.strategy) != _WITHOUT_MAPS]
     read = [_read_up_to(last(each.id), name) for each in readers]
     merged = compact(table, min(read, default=table.end_index))
-    return Maintained(name, merged, table.vacuum(KEPT_HOURS), len(table.files()))
+    return Maintained(name, merged, table.vacuum(), len(table.files()))
 
 
 def _read_up_to(last: ProcessorState, name: str) -> int:

@@ -11,7 +11,8 @@ from pillarbox.pipeline.graph import Graph, LogRef
 from pillarbox.pipeline.schema import Column, quoted, shape_of
 from pillarbox.spark.errors import SparkError
 from pillarbox.spark.location import location_of
-from pillarbox.spark.table import TableLog, create_table, table_at
+from pillarbox.spark.table import TableLog, table_at
+from pillarbox.spark.table_files import create_table
 
 #: Metadata of a column that is stored as text: its type in the pipeline. Tables written by older
 #: versions or by other programs lack it.

@@ -23,9 +23,11 @@ from pillarbox.spark.location import location_of
 from pillarbox.spark.remote_store import Options, delta_options, options_of
 from pillarbox.spark.steps import Step
 from pillarbox.spark.table_files import (
-    FIRST,
+    CHECKPOINT_COMMITS,
+    KEPT_HOURS,
+    LOG,
     META,
-    TIME,
+    PARTITIONED,
     DataFile,
     NewFile,
     addition,
@@ -36,14 +38,9 @@ from pillarbox.spark.table_files import (
     step_metadata,
 )
 
-_PARTITIONED = [FIRST, TIME]
 _END = "pillarbox.end"
 _COMMIT = "pillarbox.commit"  # a unique id of each commit
-_LOG = "_delta_log"
 _ATTEMPTS = 100
-_CHECKPOINT_COMMITS = 25
-#: How long files stay on disk after they are removed from the table: readers may still use them.
-KEPT_HOURS = 6
 #: How many commits are searched for a step, newest first. Older ones are only in checkpoints.
 _SEARCHED_COMMITS = (8, 64, 256)
 _EPOCH_OF = "pillarbox.epoch:"
@@ -53,7 +50,7 @@ _BUSY = "other writers keep committing to {}; stop them"
 def is_table(location: str, options: Options | None = None) -> bool:
     """Return whether there is a Delta table at a location: a commit, or a checkpoint of some."""
     # A process that is killed in its first commit leaves a file with another ending.
-    names = files_at(location, options).names(_LOG)
+    names = files_at(location, options).names(LOG)
     return any(name.endswith((".json", ".parquet")) for name in names)
 
 
@@ -65,29 +62,6 @@ def table_at(url: str, options: Options | None = None) -> TableLog | None:
     return TableLog(location, options)
 
 
-def create_table(location: str, schema: Any, *, columns: Sequence[str]) -> None:
-    """Create an empty typed log; `schema` is the Spark schema of its rows as JSON."""
-    lake = deltalake()
-    fields = json.loads(schema)
-    for name, kind in ((FIRST, "long"), (TIME, "timestamp")):
-        fields["fields"].append({"name": name, "type": kind, "nullable": True, "metadata": {}})
-    lake.DeltaTable.create(
-        location,
-        lake.Schema.from_json(json.dumps(fields)),
-        mode="ignore",
-        partition_by=_PARTITIONED,
-        description=json.dumps(list(columns)),
-        configuration={
-            "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
-            "delta.logRetentionDuration": f"interval {KEPT_HOURS} hours",
-            # Checkpoints list removed files for this long, and `vacuum` checks each of them.
-            "delta.deletedFileRetentionDuration": f"interval {2 * KEPT_HOURS} hours",
-        },
-        storage_options=delta_options(options_of(location)),
-    )
-    files_at(location).sync_all(_LOG)
-
-
 class TableLog(Closing):
     """One typed log, as of the last `refresh`."""
 
@@ -96,6 +70,8 @@ class TableLog(Closing):
         options = options_of(location) if options is None else options
         self.storage = files_at(location, options)
         self._options = delta_options(options)
+        #: The metadata of the last step that was committed here, by writer.
+        self._own_steps: dict[str, dict[str, str]] = {}
         self._open()
 
     def _open(self) -> None:
@@ -145,7 +121,7 @@ class TableLog(Closing):
         import pyarrow as pa  # noqa: PLC0415 - behind an extra
 
         fields = pa.schema(self._table.schema().to_arrow())
-        return pa.schema([each for each in fields if each.name not in _PARTITIONED])
+        return pa.schema([each for each in fields if each.name not in PARTITIONED])
 
     @property
     def added_columns(self) -> set[str]:
@@ -157,7 +133,7 @@ class TableLog(Closing):
     def spark_schema(self) -> dict[str, Any]:
         """The Spark schema of the rows as JSON, without the partition columns."""
         schema: dict[str, Any] = json.loads(self._table.schema().to_json())
-        return schema | {"fields": [x for x in schema["fields"] if x["name"] not in _PARTITIONED]}
+        return schema | {"fields": [x for x in schema["fields"] if x["name"] not in PARTITIONED]}
 
     def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
         """Add columns, given in Spark's JSON form."""
@@ -245,6 +221,9 @@ class TableLog(Closing):
         return found is None or found["hash"] == hash_
 
     def _step_of(self, writer: str, number: int) -> dict[str, str] | None:
+        own = self._own_steps.get(writer)
+        if own is not None and own["step"] == str(number):
+            return own
         for limit in _SEARCHED_COMMITS:
             found = [x for x in self._steps(writer, limit) if x["step"] == str(number)]
             if found or limit > self._table.version():
@@ -257,7 +236,7 @@ class TableLog(Closing):
         for commit in self._commits[limit]:
             name = commit.get(f"{META}processor")
             if name is not None and writer in (None, name):
-                yield {k.removeprefix(META): v for k, v in commit.items() if k.startswith(META)}
+                yield _own_metadata(commit)
 
     def last_steps(self) -> dict[str, dict[str, str]]:
         """Return the newest step of each processor among the newest commits."""
@@ -296,7 +275,10 @@ class TableLog(Closing):
                     f"a later run of {step.writer!r} has taken over {self.path}; this run must"
                     " stop and can write nothing more"
                 )
-            if self._try(files, step_metadata(step) if check else {}, transactions):
+            metadata = step_metadata(step) if check else {}
+            if self._try(files, metadata, transactions):
+                if check:
+                    self._own_steps[step.writer] = _own_metadata(metadata)
                 return True
             self.refresh()
         raise SparkError(_BUSY.format(self.path))
@@ -327,7 +309,7 @@ class TableLog(Closing):
                 list(actions),
                 "append",
                 self._table.schema(),
-                partition_by=_PARTITIONED,
+                partition_by=PARTITIONED,
                 commit_properties=properties,
                 post_commithook_properties=lake.PostCommitHookProperties(False, False),
             )
@@ -336,20 +318,26 @@ class TableLog(Closing):
                 if isinstance(error, lake.exceptions.CommitFailedError):
                     return False
                 raise
-        self.storage.sync(f"{_LOG}/{version:020}.json", _LOG)
+        known = self._transactions
         self.refresh()
-        if version % _CHECKPOINT_COMMITS == _CHECKPOINT_COMMITS - 1:
+        # Delta may have retried under a later version, after a commit of another program.
+        versions_since = range(version, self.version + 1)
+        self.storage.sync(*(f"{LOG}/{each:020}.json" for each in versions_since), LOG)
+        if self.version == version:
+            self._transactions = {**known, **versions}
+        if any(each % CHECKPOINT_COMMITS == CHECKPOINT_COMMITS - 1 for each in versions_since):
             self._checkpoint(version - _SEARCHED_COMMITS[-1])
         return True
 
     def _checkpoint(self, keep: int) -> None:
         """Write a checkpoint and remove commits before `keep`, which slow down every open."""
+        self.vacuum()  # the checkpoint no longer lists files that left the table long ago
         self._table.create_checkpoint()
-        self.storage.sync_all(_LOG)  # before the commits that it replaces are removed
+        self.storage.sync_all(LOG)  # before the commits that it replaces are removed
         # An open table would still read the commits that the checkpoint replaces.
         self._open()
-        old = [x for x in self.storage.names(_LOG) if x[:20].isdigit() and int(x[:20]) < keep]
-        self.storage.remove_files(f"{_LOG}/{name}" for name in old)
+        old = [x for x in self.storage.names(LOG) if x[:20].isdigit() and int(x[:20]) < keep]
+        self.storage.remove_files(f"{LOG}/{name}" for name in old)
 
     def _was_committed(self, version: int, commit_id: str) -> bool:
         """Return whether a failed commit is in the table: its response may have been lost."""
@@ -366,7 +354,7 @@ class TableLog(Closing):
         added = addition(new, numbered(old[0].first, old[-1].time), changes=False)
         return self._commit([*removed, added], {}, {_END: self.end_index})
 
-    def vacuum(self, hours: int) -> int:
+    def vacuum(self, hours: int = KEPT_HOURS) -> int:
         """Delete files that left the table this many hours ago; return how many."""
         removed = self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
         self.refresh()
@@ -397,3 +385,8 @@ class TableLog(Closing):
     def mark(self, name: str) -> int:
         """Return a mark, a named number stored in the table; 0 if it is not set."""
         return self._transaction(f"{META}{name}") or 0
+
+
+def _own_metadata(commit: Mapping[str, str]) -> dict[str, str]:
+    """Return the metadata of a commit that Pillarbox wrote, without the prefix."""
+    return {k.removeprefix(META): v for k, v in commit.items() if k.startswith(META)}

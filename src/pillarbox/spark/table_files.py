@@ -1,23 +1,52 @@
-"""The Parquet files of a typed log, and the actions and metadata of its commits."""
+"""Creates typed logs; their Parquet files, and the actions and metadata of their commits."""
 
 from __future__ import annotations
 
 import datetime
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pillarbox.extras import extra
 from pillarbox.spark.errors import SparkError
-from pillarbox.spark.files import Files
+from pillarbox.spark.files import Files, files_at
 from pillarbox.spark.location import spark_path
+from pillarbox.spark.remote_store import delta_options, options_of
 from pillarbox.spark.steps import Step
 
 FIRST, INDEX, TIME = "_first", "_index", "_time"
+PARTITIONED = [FIRST, TIME]
+LOG = "_delta_log"
+CHECKPOINT_COMMITS = 25
+#: How long files stay on disk after they are removed from the table: readers may still use them.
+KEPT_HOURS = 6
 #: The prefix of Pillarbox's names in the metadata of a table and of its commits.
 META = "pillarbox."
+
+
+def create_table(location: str, schema: Any, *, columns: Sequence[str]) -> None:
+    """Create an empty typed log; `schema` is the Spark schema of its rows as JSON."""
+    lake = deltalake()
+    fields = json.loads(schema)
+    for name, kind in ((FIRST, "long"), (TIME, "timestamp")):
+        fields["fields"].append({"name": name, "type": kind, "nullable": True, "metadata": {}})
+    lake.DeltaTable.create(
+        location,
+        lake.Schema.from_json(json.dumps(fields)),
+        mode="ignore",
+        partition_by=PARTITIONED,
+        description=json.dumps(list(columns)),
+        configuration={
+            "delta.checkpointInterval": str(CHECKPOINT_COMMITS),
+            "delta.logRetentionDuration": f"interval {KEPT_HOURS} hours",
+            # Checkpoints list removed files for this long: until `vacuum` has deleted them.
+            "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS + 1} hours",
+        },
+        storage_options=delta_options(options_of(location)),
+    )
+    files_at(location).sync_all(LOG)
 
 
 @dataclass(frozen=True, slots=True)

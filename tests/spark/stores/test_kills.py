@@ -18,7 +18,8 @@ import pytest
 
 from pillarbox.pipeline import Pipeline
 from pillarbox.pipeline.remote_backing import running_token
-from pillarbox.spark.table import TableLog, create_table, is_table
+from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.table_files import create_table
 from tests.spark.pipeline.driver import MASTER, ROWS_PER_STEP, TOPOLOGIES, words
 from tests.spark.pipeline.support import finish, hashes, maps
 from tests.spark.stores.store import SLOW, Store, on

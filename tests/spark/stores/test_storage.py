@@ -25,8 +25,8 @@ from pillarbox.pipeline.status import StatusFile, first_status, read_status
 from pillarbox.spark.errors import FencedError, StorageError
 from pillarbox.spark.files import files_at, remote_files_at
 from pillarbox.spark.steps import Input, Step
-from pillarbox.spark.table import TableLog, create_table
-from pillarbox.spark.table_files import NewFile
+from pillarbox.spark.table import TableLog
+from pillarbox.spark.table_files import NewFile, create_table
 from tests.spark.stores.store import SLOW, Directory, Store, on
 
 FIELDS = [{"name": "number", "type": "long", "nullable": True, "metadata": {}}]
