@@ -26,7 +26,18 @@ from tools.s3_jars import jars
 
 BUCKET = "pillarbox"
 START_SECONDS = 60
-_CODE = "import sys; from moto.server import main; main(sys.argv[1:])"
+#: moto checks the condition of a write and then writes; as on S3, no other write comes between.
+_CODE = """
+import sys, threading
+from moto.s3.responses import S3Response
+from moto.server import main
+put, lock = S3Response.put_object, threading.Lock()
+def put_object(self):
+    with lock:
+        return put(self)
+S3Response.put_object = put_object
+main(sys.argv[1:])
+"""
 
 
 @dataclass(frozen=True)
