@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from tests.cli.support import fill, on_a_terminal, pillarbox
+from tests.cli.support import fill, on_a_terminal, pillarbox, pillarbox_process
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,18 @@ from tests.cli.support import fill, on_a_terminal, pillarbox
         (("receive", "file:{}/orders", "--maxi", "0"), "Did you mean --max?", "receive "),
         (("queue", "create", "file:{}/x", "--max-deliveries", "0"), "--max-del", "queue create "),
         (("serve", "--port", "99999"), "--port must be a whole number from 0", "serve "),
+        (
+            ("dashboard", "file:{}/orders", "--port", "99999"),
+            "--port must be a whole",
+            "dashboard ",
+        ),
+        (("worker", "shop", "--health-port", "99999"), "--health-port must be a whole", "worker "),
+        (("worker", "shop", "--grace", "nan"), "--grace must be from 0 to 43,200", "worker "),
+        (("worker", "shop", "--grace", "-1"), "--grace must be from 0 to 43,200", "worker "),
+        (("top", "file:{}", "--interval", "inf"), "--interval must be from 0 to 43,200", "top "),
+        (("top", "file:{}", "--interval", "0"), "--interval must be more than 0 seconds", "top "),
+        (("bench", "--seconds", "0"), "--seconds must be more than 0 seconds", "bench "),
+        (("log", "cat", "{}", "--from", "²"), "--from must be an index (1200)", "log cat "),
     ],
 )
 def test_R36_a_usage_error_blames_what_was_typed(
@@ -50,6 +63,61 @@ def test_R36_a_queue_that_does_not_exist_is_no_error_of_usage(tmp_path: Path) ->
 
     assert done.returncode == 1
     assert "--to must be the name of a queue that exists" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "choose"),
+    [
+        (("serve", "--data", "none", "--port", "{port}"), "--host or --port"),
+        (("dashboard", "file:{store}/orders", "--port", "{port}"), "--port"),
+        (("worker", "shop:pack", "--health-port", "{port}"), "--health-port"),
+    ],
+)
+def test_R59_a_port_that_is_taken_is_reported_with_what_to_do(
+    tmp_path: Path, words: tuple[str, ...], choose: str
+) -> None:
+    fill(tmp_path)
+    with socket.create_server(("", 0)) as other:
+        port = other.getsockname()[1]
+        done = pillarbox_process(*(word.format(port=port, store=tmp_path) for word in words))
+
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"{port}: Address already in use; choose another {choose}\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_R59_a_host_that_is_unknown_is_reported_by_its_reason() -> None:
+    words = ("--host", "nowhere.invalid", "--anonymous", "--data", "none", "--port", "0")
+
+    done = pillarbox_process("serve", *words)
+
+    assert done.returncode == 1
+    assert "can't listen on nowhere.invalid:0: " in done.stderr
+    assert "Unknown error" not in done.stderr
+
+
+def test_R22_a_path_that_cannot_be_used_is_reported_with_its_reason(tmp_path: Path) -> None:
+    fill(tmp_path / "data")
+    (tmp_path / "file").touch()
+
+    sent = pillarbox("send", f"file:{tmp_path}/file/data/orders", "tea")
+    copied = pillarbox("backup", f"file:{tmp_path}/data", tmp_path / "file" / "copy")
+
+    assert (sent.returncode, copied.returncode) == (1, 1)
+    assert f"the store {tmp_path}/file/data can't be used: Not a directory" in sent.stderr
+    assert copied.stderr == f"pillarbox: {tmp_path}/file/copy.partial/log: Not a directory\n"
+
+
+def test_R2_a_body_that_the_encoding_of_stdout_lacks_is_escaped(tmp_path: Path) -> None:
+    url = f"file:{tmp_path}/tea"
+    pillarbox("send", url, "café ☕")
+
+    done = pillarbox_process("receive", url, "--ack", PYTHONIOENCODING="ascii")
+    logged = pillarbox_process("log", "cat", url, "--kind", "sent", PYTHONIOENCODING="ascii")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("  caf\\xe9 \\u2615\n")
+    assert logged.stdout.endswith("  caf\\xe9 \\u2615\n")
 
 
 def test_R2_an_empty_receive_says_so_and_where_the_messages_are(tmp_path: Path) -> None:

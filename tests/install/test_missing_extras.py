@@ -54,6 +54,7 @@ def test_R22_the_script_says_the_same_as_the_module(bare: Path, tmp_path: Path) 
         (["mcp", "file:./data/orders"], "mcp"),
         (["pipeline", "run", "shop:pipeline", "--now"], "spark"),
         (["report", "file:./data/orders"], "spark"),
+        (["log", "info", "s3://shop/logs/orders"], "spark"),
     ],
     ids=str,
 )

@@ -312,8 +312,9 @@ def test_R103_watch_starts_again_with_the_new_code_and_waits_for_code_that_works
         ([f"{SHOP}:pack", "--mailbox", "memory:x"], "memory: is private to each process"),
         ([f"{SHOP}:pack", "--mailbox", "file:./x/y", "--processes", "2"], r"Redis \(redis:"),
         ([f"{SHOP}:pack", "--mailbox", "file:./x/y", "--processes", "0"], "from 1 to 1,000"),
-        ([f"{SHOP}:pack", "--mailbox", "nonsense"], "memory:name"),
-        ([f"{SHOP}:pack", "--mailbox", "file:./x/y", "--concurrency", "0"], "concurrency"),
+        ([f"{SHOP}:pack", "--mailbox", "nonsense"], "--mailbox must be .* memory:name"),
+        ([f"{SHOP}:pack", "--mailbox", "file:./x/y", "--concurrency", "0"], "--concurrency must"),
+        ([f"{SHOP}:pack", "--mailbox", "file:./x/y", "--time-limit", "0"], "--time-limit must be"),
     ],
 )
 def test_R103_what_cannot_work_is_told_in_one_line(words: list[str], problem: str) -> None:

@@ -6,6 +6,7 @@ command returns its exit code or raises; every exception becomes one line on std
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -32,7 +33,7 @@ from pillarbox.cli import (  # noqa: F401 - each adds its commands to `app`
     worker,
 )
 from pillarbox.cli.options import app, reflow
-from pillarbox.cli.output import FAILED, INTERRUPTED, OK, USAGE, UsageError, complain
+from pillarbox.cli.output import FAILED, INTERRUPTED, OK, USAGE, UsageError, complain, reason_of
 from pillarbox.cli.usage import refused_option, usage_message
 from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.log import LogError
@@ -82,8 +83,11 @@ def run(tokens: Sequence[str]) -> int:
         for problem in error.problems:
             complain(problem)
         return FAILED
-    except (LogError, MailboxError, SparkError, OSError, ImportError) as error:
+    except (LogError, MailboxError, SparkError, ImportError) as error:
         complain(str(error))
+        return FAILED
+    except OSError as error:
+        complain(reason_of(error))
         return FAILED
     return result if isinstance(result, int) else OK
 
@@ -92,4 +96,6 @@ def main() -> None:
     """Run the command line; the entry point of the `pillarbox` script."""
     # Commands report errors themselves, and stdout is for their results only.
     logging.getLogger("pillarbox").setLevel(logging.CRITICAL)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # escape what the encoding of stdout lacks
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))

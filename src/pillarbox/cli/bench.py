@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from pillarbox import open_mailbox
 from pillarbox.cli import output
-from pillarbox.cli.options import Json, app
+from pillarbox.cli.options import Json, app, check_seconds
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.mailbox.protocol import Mailbox
@@ -45,6 +45,7 @@ def bench(
     One cycle is send, receive and acknowledge. On disk, each durability level is measured. Bodies
     have 200 characters, batches 100 messages.
     """
+    check_seconds("seconds", seconds)
     results = []
     with (
         tempfile.TemporaryDirectory(dir=data, prefix="pillarbox-bench-") as folder,

@@ -11,8 +11,9 @@ from cyclopts import Parameter
 
 from pillarbox.cli import output
 from pillarbox.cli.backends import open_existing
-from pillarbox.cli.options import app
-from pillarbox.cli.output import FAILED, OK, UsageError
+from pillarbox.cli.options import PORT_MAX, app
+from pillarbox.cli.output import OK, UsageError
+from pillarbox.core.limits import whole
 
 if TYPE_CHECKING:
     from pillarbox.dashboard import UrlMailboxes
@@ -34,6 +35,7 @@ def dashboard(
     """
     from pillarbox.dashboard import UrlMailboxes  # noqa: PLC0415 - behind an extra
 
+    whole("port", port, 0, PORT_MAX)
     if not urls:
         raise UsageError("give the URL of at least one mailbox.")
     names: dict[str, str] = {}
@@ -68,8 +70,7 @@ async def _serve(boxes: UrlMailboxes, port: int, *, read_only: bool, json: bool)
     try:
         bound = await server.listen("127.0.0.1", port, None)
     except OSError as error:
-        output.complain(f"can't listen on 127.0.0.1:{port}: {error}; try another --port")
-        return FAILED
+        return output.refuse_address(f"127.0.0.1:{port}", error, choose="--port")
     url = f"http://127.0.0.1:{bound}/"
     rows = [("dashboard", url), ("shows", boxes.title)]
     output.show({"dashboard": url}, output.facts(rows), json=json)

@@ -36,7 +36,7 @@ class Timed(Protocol):
 
 def index_of(reader: Timed, option: str, text: str) -> int:
     """Return the index for a position: 1200, 2026-05-01T12:00 (UTC), or 10m (ago)."""
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
     ago = seconds_of(text)
     if ago is not None:

@@ -13,6 +13,10 @@ from rich.text import Text
 
 from pillarbox import __version__
 from pillarbox.cli.output import UsageError
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError
+
+PORT_MAX = 65_535
 
 app = App(
     name="pillarbox",
@@ -56,6 +60,11 @@ def reflow(command: App) -> None:
 def check_limit(limit: int | None) -> None:
     if limit is not None and limit < 1:
         raise UsageError(f"--limit must be 1 or more; got {limit}.")
+
+
+def check_seconds(parameter: str, value: float) -> None:
+    if not limits.seconds(parameter, value, limits.WAIT_SECONDS_MAX):
+        raise InvalidParameterError(parameter, value, "more than 0 seconds")
 
 
 def key_and_value(option: str, text: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -43,6 +44,21 @@ def complain(message: str) -> None:
     """Print an error to stderr, in one line."""
     text = Text.assemble(("pillarbox: ", "bold red"), " ".join(message.split()))
     Console(stderr=True, highlight=False).print(text, soft_wrap=True)
+
+
+def reason_of(error: OSError) -> str:
+    """Describe an error of the operating system: the file, if any, and the reason."""
+    if error.errno is None:
+        return str(error) or type(error).__name__
+    resolving = error.errno < 0  # a host name that can't be resolved has numbers of its own
+    reason = error.strerror if resolving else os.strerror(error.errno)
+    return f"{reason}" if error.filename is None else f"{error.filename}: {reason}"
+
+
+def refuse_address(address: str, error: OSError, *, choose: str) -> int:
+    """Print that a server can't listen on an address; return exit code 1."""
+    complain(f"can't listen on {address}: {reason_of(error)}; choose another {choose}")
+    return FAILED
 
 
 def success(message: str) -> Text:

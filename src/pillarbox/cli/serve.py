@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
-import os
 import resource
 import signal
 import sys
@@ -142,11 +141,8 @@ async def _run(
             await broker.start()
     except OSError as error:
         await broker.stop()
-        why = os.strerror(error.errno) if error.errno else str(error)
-        output.complain(
-            f"can't listen on {config.host}:{config.port}: {why}; choose another --host or --port"
-        )
-        return FAILED
+        address = f"{config.host}:{config.port}"
+        return output.refuse_address(address, error, choose="--host or --port")
     except MailboxConnectionError as error:
         output.complain(f"the store {store} can't be used: {error}")
         return FAILED

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from pillarbox.cli import output
 from pillarbox.cli.backends import QueueInfo, queues_at
-from pillarbox.cli.options import app
-from pillarbox.cli.output import OK, UsageError
+from pillarbox.cli.options import app, check_seconds
+from pillarbox.cli.output import OK
 from pillarbox.cli.queue import queue_table
 
 Sort = Literal["ready", "scheduled", "in_flight", "dead", "oldest", "name"]
@@ -36,8 +36,7 @@ def top(
     Press Ctrl-C to stop. The rate is the change in the number of messages per second: + grows,
     - shrinks. If standard output is not a terminal, each refresh is printed as a new table.
     """
-    if not interval > 0:
-        raise UsageError(f"--interval must be more than 0; got {interval}.")
+    check_seconds("interval", interval)
     watch = _Watch(url, sort)
     with contextlib.suppress(KeyboardInterrupt):
         if json or once or not output.console().is_terminal:

@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pillarbox.cli.options import app
-from pillarbox.cli.output import OK, UsageError
+from pillarbox.cli.options import PORT_MAX, app
+from pillarbox.cli.output import OK, UsageError, refuse_address
+from pillarbox.core import limits
 from pillarbox.worker.child import Options
 from pillarbox.worker.health import serve_health
 from pillarbox.worker.signals import on_signals
@@ -76,8 +77,10 @@ def worker(
     """
     if not handlers:
         raise UsageError("give a module or a handler: pillarbox worker package.module[:function]")
-    if not 1 <= processes <= PROCESSES_MAX:
-        raise UsageError(f"--processes must be from 1 to {PROCESSES_MAX:,}; got {processes}.")
+    limits.whole("processes", processes, 1, PROCESSES_MAX)
+    limits.seconds("grace", grace, limits.VISIBILITY_SECONDS_MAX)
+    if health_port is not None:
+        limits.whole("health_port", health_port, 0, PORT_MAX)
     settings = {
         "mailbox": mailbox,
         "concurrency": concurrency,
@@ -93,7 +96,10 @@ def worker(
         supervisor = Supervisor(options, grace=grace, patient=watch, changed=line.show)
         stack.enter_context(on_signals(lambda number: supervisor.ask_to_stop()))
         if health_port is not None:
-            port = stack.enter_context(serve_health(health_port, supervisor.status))
+            try:
+                port = stack.enter_context(serve_health(health_port, supervisor.status))
+            except OSError as error:
+                return refuse_address(f"port {health_port}", error, choose="--health-port")
             line.say(f"health at http://localhost:{port}/readyz, metrics at /metrics")
         if watch:
             stack.enter_context(on_changes(Path.cwd(), supervisor.ask_to_reload))

@@ -23,6 +23,11 @@ def as_mailbox_error(error: Exception, path: str) -> Exception:
             f"the store {path} is open in {holder_of_lock(error.pid)}, and only one process can "
             "have it open: close it there first, or give this process a store of its own"
         )
+    if isinstance(error, OSError) and error.filename is not None:
+        return MailboxStorageError(
+            f"the store {path} can't be used: {error.strerror} ({error.filename}); check that the "
+            "path is right and that this user may write there"
+        )
     return MailboxStorageError(str(error))
 
 

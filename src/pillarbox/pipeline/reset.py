@@ -81,7 +81,7 @@ def _offset_of(pipeline: Pipeline, name: str, to: str, last_offset: int) -> int:
             return log.first_index
         if to == "latest":
             return log.end_index
-        if to == "last" or to.isdigit():
+        if to == "last" or to.isdecimal():
             index = last_offset if to == "last" else int(to)
             return max(log.first_index, min(index, log.end_index))
         return log.index_at_time(time_ns("--to", to))

@@ -92,7 +92,8 @@ class ObjectFiles(RemoteFiles):
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         """Translate errors to ones with advice: StorageError if a retry can't help."""
-        from obstore.exceptions import AlreadyExistsError, BaseError  # noqa: PLC0415 - see above
+        with extra("spark", f"a pipeline at {self.location}"):
+            from obstore.exceptions import AlreadyExistsError, BaseError  # noqa: PLC0415 - see above
 
         try:
             yield

@@ -65,7 +65,7 @@ def position(history: History, option: str, text: str) -> int:
         return history.first
     if text == "latest":
         return history.end
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
     when = time_ns(option, text)
     return history.end if when > time.time_ns() else history.index_at_time(when)

@@ -57,7 +57,7 @@ def number(options: Mapping[str, str], name: str) -> int | None:
     value = options.get(name)
     if value is None:
         return None
-    if not value.isdigit() or int(value) == 0:
+    if not value.isdecimal() or int(value) == 0:
         raise OptionError(f"option {name} must be a whole number of 1 or more; got {value!r}")
     return int(value)
 

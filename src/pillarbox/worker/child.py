@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
     try:
         workers = build(options)
     except (MailboxError, ImportError, OSError) as error:
-        _send(reports, Report(error=" ".join(str(error).split())))
+        _send(reports, Report(error=" ".join(_describe(error, options).split())))
         return MISCONFIGURED
     threading.Thread(target=_drain_when_orphaned, daemon=True).start()
     ended = threading.Event()
@@ -69,6 +69,16 @@ def main(arguments: list[str]) -> int:
         ended.set()
         reporting.join()
     return 0
+
+
+def _describe(error: Exception, options: Options) -> str:
+    """Describe an error; name the option of the command line whose value is wrong."""
+    if not isinstance(error, InvalidParameterError):
+        return str(error)
+    name = "mailbox" if error.parameter == "url" else error.parameter
+    if name != "processes" and name not in options.overrides:
+        return str(error)
+    return f"--{name.replace('_', '-')}" + str(error).removeprefix(error.parameter)
 
 
 def build(options: Options) -> dict[str, Worker[Any]]:

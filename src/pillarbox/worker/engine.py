@@ -264,7 +264,7 @@ def _check_times(visibility_timeout: float, time_limit: float | None) -> None:
     if not limits.seconds("visibility_timeout", visibility_timeout, timeout_max):
         raise InvalidParameterError("visibility_timeout", visibility_timeout, "more than 0 seconds")
     if time_limit is not None and not time_limit > 0:
-        raise InvalidParameterError("time_limit", time_limit, "more than 0 seconds, or None")
+        raise InvalidParameterError("time_limit", time_limit, "more than 0 seconds")
 
 
 def _reply(job: Job[Any], result: Any) -> None:
