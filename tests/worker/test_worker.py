@@ -381,6 +381,25 @@ def test_R100_a_handler_is_told_that_its_lease_is_lost(running: Running, kind: s
     assert [event.job.message for event in lost] == [held[0]]
 
 
+def test_R100_a_coroutine_that_exceeds_its_time_limit_is_dead_lettered(running: Running) -> None:
+    box = InMemoryMailbox("slow", str, dead_letters=DeadLetterPolicy(2))
+    deliveries: list[int] = []
+
+    async def handle(body: str, job: Job[str]) -> None:
+        deliveries.append(job.delivery_count)
+        await asyncio.sleep(60)
+
+    retry = RetryPolicy(retries=1, backoff=0)
+    running(Worker(box, handle, retry=retry, visibility_timeout=30, time_limit=0.05))
+    box.send("a")
+    eventually(lambda: box.stats().dead)
+    assert deliveries == [1, 2]
+    assert box.dead_letters is not None
+    (letter,) = box.dead_letters.peek()
+    assert letter.dead_letter is not None
+    assert "the time limit of the message was exceeded" in letter.dead_letter.reason
+
+
 def test_R103_an_unreachable_server_is_tried_again(running: Running) -> None:
     box = FakeMailbox("far", str)
     seen: list[str] = []

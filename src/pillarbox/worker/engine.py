@@ -183,8 +183,8 @@ class Worker(Generic[T]):
         elif self._respond is not _reply or job.message.reply_to is not None:
             try:  # sending a reply blocks, so it must not run in the event loop
                 verdict = yield asyncio.to_thread(self._reply, job, result, verdict)
-            except asyncio.CancelledError:  # the lease was lost meanwhile
-                verdict = Release()
+            except asyncio.CancelledError as error:  # the lease was lost meanwhile
+                verdict = self._failed(job, error)
         self._end(job, verdict)
 
     def _reply(self, job: Job[Any], result: Any, verdict: Verdict | None) -> Verdict | None:
@@ -212,7 +212,10 @@ class Worker(Generic[T]):
 
     def _failed(self, job: Job[Any], error: BaseException) -> Verdict:
         if isinstance(error, asyncio.CancelledError) and job.lost is not None:
-            return Release()
+            if self._clock.now() - job.started_at < job.terms.limit_ns:
+                return Release()
+            # The lease may still be valid. The delivery must count, or it is repeated for ever.
+            error = TimeoutError(job.lost)
         verdict = self.retry.verdict(error, job.message.delivery_count)
         if verdict is error:
             return verdict
