@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from pillarbox import PostgresMailbox
+from pillarbox import DeadLetterPolicy, PostgresMailbox
 
 CONSUMERS, GROUPS, EACH = 6, 3, 40
 
@@ -64,3 +64,19 @@ def test_R16_competing_consumers_keep_the_order_of_groups(
             thread.join()
         assert wrong == []
         assert box.approximate_count() == 0
+
+
+def test_R39_a_redrive_keeps_the_order_of_a_group_that_was_looked_at(url: str) -> None:
+    policy = DeadLetterPolicy(max_deliveries=1, name="dead")
+    with (
+        PostgresMailbox("orders", str, url=url, dead_letters=policy) as box,
+        PostgresMailbox("dead", str, url=url) as dead,
+    ):
+        for body in "abc":
+            box.send(body, group="g")
+        for message in box.receive(max_messages=10):
+            message.nack()
+        for message in reversed(dead.receive(max_messages=10)):
+            message.nack()  # the group is behind others now
+        assert dead.redrive() == 3
+        assert [message.body for message in box.receive(max_messages=10)] == ["a", "b", "c"]

@@ -152,6 +152,26 @@ def test_R141_a_task_runs_once_however_often_it_is_started(
     assert asyncio.run_coroutine_threadsafe(run(), brokers[0].loop).result() == 1
 
 
+def test_R141_a_move_keeps_the_order_of_a_group_that_was_looked_at(world: Any) -> None:
+    sqs = world.sqs
+    dead = sqs.create(fifo=True)
+    policy = {"deadLetterTargetArn": sqs.arn(dead), "maxReceiveCount": 1}
+    queue = sqs.create(fifo=True, RedrivePolicy=json.dumps(policy))
+    for body in "abc":
+        sqs.send(queue, body, MessageGroupId="g", MessageDeduplicationId=body)
+    sqs.receive(queue, VisibilityTimeout=0)
+    assert sqs.receive(queue) == []
+    sqs.receive(dead, VisibilityTimeout=0)  # the group is behind the others now
+    sqs("StartMessageMoveTask", SourceArn=sqs.arn(dead), MaxNumberOfMessagesPerSecond=1)
+
+    def is_moved() -> bool:
+        world.clock.advance(2)
+        return bool(sqs.counts(queue)[0] == 3)
+
+    eventually(is_moved)
+    assert sqs.bodies(queue) == ["a", "b", "c"]
+
+
 def test_R141_a_task_is_gone_with_its_queue(world: Any) -> None:
     sqs = world.sqs
     _, dead = dead_letters(sqs, 1)

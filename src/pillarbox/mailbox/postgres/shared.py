@@ -48,7 +48,16 @@ _SEND_EACH = (
     "SELECT ids_, until_ FROM pillarbox.send_each(%s::integer, %s::bytea[], %s::bytea[], "
     "%s::integer, %s::bigint, %s::text[], %s::text[], %s::bigint, %s::bigint)"
 )
-_WAITING = "SELECT id, source FROM pillarbox.page(%s::integer, -1, 0, %s::integer)"
+# The head of a group may have a late rank. It precedes its group all the same.
+_WAITING = """
+WITH page AS (SELECT * FROM pillarbox.page(%s::integer, -1, 0, %s::integer))
+SELECT id, source FROM (
+  SELECT id, source, pillarbox.rank(priority, place) AS at FROM page
+  UNION
+  SELECT head.id, head.source, pillarbox.rank(head.priority, head.place)
+  FROM page JOIN pillarbox.messages head USING (queue, group_name) WHERE head.state = 0
+) AS ready ORDER BY at LIMIT %s::integer
+"""
 _TIMES = "SELECT id, due FROM pillarbox.peek_timed(%s::integer, %s::smallint[], %s::integer)"
 _CONFIGURE = (
     "SELECT pillarbox.configure_queue(%s, %s, %s, %s::bytea, %s::bigint, %s, %s::integer, "
@@ -172,7 +181,7 @@ class PostgresSharedQueue(PostgresVerbs[bytes]):
 
     def waiting(self, count: int) -> Verb[list[tuple[str, str | None]]]:
         yield from self.ask(self.call("SELECT pillarbox.tick(%s::integer)"))
-        rows = yield from self.ask(self.call(_WAITING, str(count)))
+        rows = yield from self.ask(self.call(_WAITING, str(count), str(count)))
         return [(wire.public_id(number), source) for number, source in rows]
 
     def redrive_shared(self, ids: Sequence[str], to: str | None) -> Verb[int]:

@@ -140,7 +140,7 @@ class PostgresVerbs(MessageVerbs[T], Generic[T]):
     ) -> Verb[list[int]]:
         """Return the ids of ready messages that are `wanted` and match `where`, page by page."""
         among = None if wanted is None else set(wanted)
-        chosen = []
+        chosen: list[wire.Row] = []
         last = "-1", "0"
         while True:
             rows = yield from self.ask(self.call(_NEXT_PAGE, *last, str(_PAGE)))
@@ -148,9 +148,9 @@ class PostgresVerbs(MessageVerbs[T], Generic[T]):
                 if among is not None and row[wire.ID] not in among:
                     continue
                 if where is None or where(self._seen(row, 0, mailbox)):
-                    chosen.append(row[wire.ID])
-            if len(rows) < _PAGE:
-                return chosen
+                    chosen.append((-row[wire.PRIORITY], row[wire.PLACE], row[wire.ID]))
+            if len(rows) < _PAGE:  # the head of a group may have a late rank, but not place
+                return [number for _, _, number in sorted(chosen)]
             last = str(rows[-1][wire.RANK]), str(rows[-1][wire.ID])
 
     def message_id(self, delivery: wire.Delivery) -> str:
