@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pillarbox import InMemoryMailbox, MailboxClosedError, open_mailbox
+from pillarbox import DeadLetterPolicy, InMemoryMailbox, MailboxClosedError, open_mailbox
 from pillarbox.clock import SystemClock
 from pillarbox.core.queue import Lease
 from pillarbox.mailbox.store import Store
@@ -385,3 +385,15 @@ def test_R1_an_id_has_one_spelling(spelling: str) -> None:
     prefix, _, key = sent.partition("-")
     other = f"{prefix}-{spelling.format(key)}"
     assert box.delete([other, key, prefix, "-" + key]) == (1 if other == sent else 0)
+
+
+def test_R39_redrive_by_id_finds_a_message_whose_last_lease_has_just_expired() -> None:
+    clock = FakeClock()
+    box = InMemoryMailbox("orders", str, clock=clock, dead_letters=DeadLetterPolicy(1))
+    assert box.dead_letters is not None
+    message_id = box.send("a")
+    box.receive(visibility_timeout=1)
+    clock.advance(2)
+
+    assert box.dead_letters.redrive([message_id]) == 1
+    assert [message.id for message in box.receive()] == [message_id]

@@ -254,6 +254,7 @@ class QueueSession(QueueSteps):
     @locked
     def pick(self, keys: Iterable[int]) -> tuple[None, list[tuple[Record, int]]]:
         """Return those of these messages that are ready, with their delivery counts."""
+        self._catch_up(self._now())
         found = (lines.find(self.queue, key) for key in keys)
         return None, [(record, record.deliveries) for record in found if record is not None]
 
