@@ -184,7 +184,20 @@ def command_line() -> str:
 
 {MADE}A command is a noun and a verb: `pillarbox queue ls`, `pillarbox log verify`. The most
 frequent ones have no noun (`send`, `receive`, `peek`, `tail`, `top`). Results go to standard
-output, everything else to standard error. `--json` prints JSON, one document per line.
+output, everything else to standard error. `--json` prints JSON, one document per line. Commands
+that delete ask for confirmation; without a terminal they require `--yes`. Only `send` and `queue
+create` create a queue.
+
+```sh
+seq 1000 | pillarbox send http://localhost:9324/numbers - --lines
+pillarbox receive http://localhost:9324/numbers -n 100 --ack --json | jq .body
+pillarbox redrive http://localhost:9324/numbers_dlq --reason timeout
+```
+
+`queue ls` and `top` also take a URL without a queue: a broker, a store, a Redis server, a database
+or a region (`http://localhost:9324`, `file:./data`, `redis://host`, `postgresql://host/shop`,
+`sqs://region`). A store can be read while another process has it open. A `memory:` mailbox exists
+only in its own process, so no command can use it.
 
 | exit code | meaning |
 |---|---|

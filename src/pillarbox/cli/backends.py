@@ -7,6 +7,7 @@ modules, and optionally `describe_queue(url)` and `pause_queue(url)`.
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, closing
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -16,19 +17,25 @@ import msgspec
 from pillarbox import open_mailbox
 from pillarbox.cli import output
 from pillarbox.cli.output import UsageError
-from pillarbox.cli.paths import find_log
 from pillarbox.cli.replica import ReadOnlyMailbox, read_replica
 from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import oldest_key
+from pillarbox.log import LogError
 from pillarbox.mailbox.broker import admin
 from pillarbox.mailbox.broker.address import address_of
+from pillarbox.mailbox.data_directory import (
+    DataDirectory,
+    data_directory_at,
+    data_directory_in,
+    file_path,
+)
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.protocol import Mailbox, Stats
 from pillarbox.mailbox.replay import Replay
 from pillarbox.mailbox.url import opener_of, without_password
 
-_PATIENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 2.0
 _BROKER = ("http", "https")
 
 
@@ -97,7 +104,7 @@ def open_box(url: str, body_type: Any = None, **options: Any) -> Mailbox[Any]:
     if _scheme(url) in _BROKER:
         if not name_in(url):
             raise UsageError(f"{url} names no queue; add its name to the URL.")
-        options["patience_seconds"] = _PATIENCE_SECONDS
+        options["patience_seconds"] = PATIENCE_SECONDS
     if body_type is None:  # show bodies as they are; SQS supports only text
         body_type = str if _scheme(url).startswith("sqs") else bytes
     with waiting_for(url):
@@ -148,6 +155,26 @@ def name_in(url: str) -> str:
     return urlsplit(url).path.rpartition("/")[2]
 
 
+def find_log(text: str) -> DataDirectory:
+    """Find the log of PATH; raise LogError if there is none."""
+    path, is_url = file_path(text) or text, text.startswith("file:")
+    data = data_directory_at(path) if is_url else data_directory_in(path)
+    if data is not None:
+        return data
+    if is_url:
+        parent, queue = os.path.split(path)
+        raise LogError(
+            f"{path} contains neither a store nor a log, and {parent or '.'} contains no store"
+            f" with a queue {queue!r}; give the directory of a store or of a log"
+        )
+    if not os.path.isdir(path):
+        raise LogError(
+            f"there is no directory {path}; give the directory of a store or of a log, or the URL"
+            f" of a mailbox (file:{path})"
+        )
+    raise LogError(f"{path} contains neither a store nor a log; give the directory of one")
+
+
 def stored_queues(replica: Replay, name: str | None) -> list[QueueInfo]:
     """Return the queues of a store on disk, or only the one with this name."""
     infos = []
@@ -181,7 +208,7 @@ def _broker_queues(url: str) -> list[QueueInfo]:
             each.max_deliveries or None,
             each.paused,
         )
-        for each in admin.list_queues(url, _PATIENCE_SECONDS)
+        for each in admin.list_queues(url, PATIENCE_SECONDS)
         if name in ("", each.name)
     ]
 

@@ -13,6 +13,7 @@ from pillarbox import backup as backups
 from pillarbox.cli import output
 from pillarbox.cli.backends import (
     QueueInfo,
+    find_log,
     open_box,
     open_existing,
     stored_queues,
@@ -20,7 +21,6 @@ from pillarbox.cli.backends import (
 )
 from pillarbox.cli.options import Json, Limit, app, check_limit
 from pillarbox.cli.output import UsageError
-from pillarbox.cli.paths import find_log
 from pillarbox.cli.replica import read_replica
 from pillarbox.core.errors import MailboxError
 from pillarbox.log import LogError

@@ -13,16 +13,14 @@ from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pillarbox import __version__
-from pillarbox.cli.backends import name_in
+from pillarbox.cli.backends import PATIENCE_SECONDS, find_log, name_in
 from pillarbox.cli.output import UsageError
-from pillarbox.cli.paths import find_log
 from pillarbox.cli.segments import durability_of, list_segments
 from pillarbox.log import LogReader, RealDisk
 from pillarbox.mailbox.broker import admin
 from pillarbox.mailbox.broker.wire import Described
 from pillarbox.mailbox.url import opener_of
 
-_PATIENCE_SECONDS = 2.0
 _FULL = 0.8  # of the memory that a Redis server may use
 REDIS_MIN = 7
 _SYNCS = 50
@@ -77,7 +75,7 @@ def check_deployment(url: str) -> list[Finding]:
 
 def _broker(url: str) -> Iterator[Finding]:
     sent_at = time.time_ns()
-    about = admin.describe(url, _PATIENCE_SECONDS)
+    about = admin.describe(url, PATIENCE_SECONDS)
     received_at = time.time_ns()
     host = urlsplit(url).hostname or ""
     yield Finding("connection", "good", f"answered in {(received_at - sent_at) / 1e6:.1f} ms")

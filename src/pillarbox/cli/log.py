@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.text import Text
 
 from pillarbox.cli import output, repair
-from pillarbox.cli.backends import QueueInfo, stored_queues
+from pillarbox.cli.backends import QueueInfo, find_log, stored_queues
 from pillarbox.cli.entries import line
 from pillarbox.cli.log_filter import LogFilter, index_of, kinds_of, seconds_of
 from pillarbox.cli.options import Json, JsonLines, Yes, check_limit, confirmed, group
 from pillarbox.cli.output import FAILED, OK, UsageError
-from pillarbox.cli.paths import bytes_on_disk, find_log
 from pillarbox.cli.queue import dead_letter_target, queue_table
 from pillarbox.cli.replica import read_replica
 from pillarbox.cli.segments import durability_of, identity_of, list_segments
 from pillarbox.cli.tables import info_of, rows_of, table_of
 from pillarbox.log import LogError, LogReader, RealDisk, Retention
+from pillarbox.log.directory import ASIDE
 from pillarbox.log.errors import holder_of_lock
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.data_directory import DataDirectory
@@ -285,16 +287,25 @@ def compact(
     if keep is not None and age is None:
         raise UsageError(f"--keep must be a duration such as 12h or 7d; got {keep!r}.")
     _refuse_if_in_use(data)
-    before, started = bytes_on_disk(data.store), time.monotonic()
+    before, started = _bytes_on_disk(data.store), time.monotonic()
     with contextlib.closing(DurableStore(data.store)) as store:
         if age is not None:
             store.compactor.history = Retention(age_seconds=age)
         with output.progress("compacting") as advance:
             store.compactor.compact(advance)
-    after, seconds = bytes_on_disk(data.store), time.monotonic() - started
+    after, seconds = _bytes_on_disk(data.store), time.monotonic() - started
     sizes = f"{output.size(before)} before, {output.size(after)} after ({seconds:.1f} s)"
     document = {"store": data.store, "bytes_before": before, "bytes_after": after}
     return output.show(document, f"{data.store}: {sizes}", json=json)
+
+
+def _bytes_on_disk(store: str) -> int:
+    """Return the size of a store on disk, without the files that repairs have set aside."""
+    total = 0
+    for directory, inside, files in os.walk(store):
+        inside[:] = [name for name in inside if name != ASIDE]
+        total += sum((Path(directory) / name).stat().st_size for name in files)
+    return total
 
 
 def _refuse_if_in_use(data: DataDirectory) -> None:

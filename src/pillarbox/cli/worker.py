@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -20,11 +23,12 @@ from pillarbox.worker.child import Options
 from pillarbox.worker.health import serve_health
 from pillarbox.worker.signals import on_signals
 from pillarbox.worker.supervisor import MisconfiguredError, Status, Supervisor
-from pillarbox.worker.watch import on_changes
 
 PROCESSES_MAX = 1_000
 _REFRESH_SECONDS = 0.2
 _RATE_SECONDS = 2.0
+_POLL_SECONDS = 0.5  # of --watch
+_UNWATCHED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 @app.command(help_epilogue="Example: pillarbox worker shop.tasks --concurrency 8 --processes 2")
@@ -102,12 +106,51 @@ def worker(
                 return refuse_address(f"port {health_port}", error, choose="--health-port")
             line.say(f"health at http://localhost:{port}/readyz, metrics at /metrics")
         if watch:
-            stack.enter_context(on_changes(Path.cwd(), supervisor.ask_to_reload))
+            stack.enter_context(_on_changes(Path.cwd(), supervisor.ask_to_reload))
         try:
             supervisor.run()
         except MisconfiguredError as error:
             raise UsageError(str(error)) from error
     return OK
+
+
+@contextlib.contextmanager
+def _on_changes(directory: Path, changed: Callable[[], object]) -> Iterator[None]:
+    """Inside the `with` block, call `changed` when Python files in the tree change."""
+    ended = threading.Event()
+
+    def poll() -> None:
+        before = _modification_times(directory)
+        while not ended.wait(_POLL_SECONDS):
+            now = _modification_times(directory)
+            if now != before:
+                before = now
+                changed()
+
+    thread = threading.Thread(target=poll, name="pillarbox-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _modification_times(directory: Path) -> dict[str, int]:
+    """Return the modification time of each Python file in a directory tree."""
+    times: dict[str, int] = {}
+    for folder, folders, files in os.walk(directory):
+        folders[:] = [
+            name for name in folders if not name.startswith(".") and name not in _UNWATCHED
+        ]
+        for name in files:
+            if name.endswith(".py"):
+                path = os.path.join(folder, name)
+                try:
+                    times[path] = os.stat(path).st_mtime_ns
+                except FileNotFoundError:
+                    continue  # deleted since it was listed
+    return times
 
 
 class ProgressLine:
