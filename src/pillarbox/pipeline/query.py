@@ -30,7 +30,6 @@ from pillarbox.pipeline.references import reference_to
 from pillarbox.pipeline.running import StoppingError
 from pillarbox.pipeline.status import ProcessorStatus, StatusFile
 from pillarbox.spark.steps import Step, writer_id
-from pillarbox.spark.table import table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +84,7 @@ class Query:
         self._batch_lock = threading.Lock()
         self._stopping = False
         self._active: Any = None
+        self._typed_inputs: set[str] = set()
         self._failed_end: int | None = None
         self._raised: Exception | None = None
 
@@ -145,6 +145,7 @@ class Query:
             native=self.native,
             portable=self.portable,
         )
+        self._typed_inputs = set(plan.tables)
         rows, produce = plan.make()
         return (
             rows.writeStream.queryName(f"{self.pipeline.name}.{self.processor.id}")
@@ -251,7 +252,7 @@ class Query:
         total = 0
         for log in {log.name: log for log in self._inputs}.values():
             start, end = step.inputs.get(log.name, (0, 0))
-            if start == end or table_at(log.url) is not None:
+            if start == end or log.name in self._typed_inputs:
                 total += end - (start or 0)
             else:
                 total += messages(self._spark, log, start or 0, end).count()

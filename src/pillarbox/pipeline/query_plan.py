@@ -102,19 +102,19 @@ class QueryPlan:
     #: Converts functions and types to a form that workers can load.
     portable: Callable[[Any], Any]
     #: The inputs that are typed logs.
-    _tables: dict[str, TableLog] = field(init=False)
+    tables: dict[str, TableLog] = field(init=False)
     _used: set[str] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         tables = {log.name: table_at(log.url) for log in self.inputs}
-        self._tables = {name: table for name, table in tables.items() if table is not None}
+        self.tables = {name: table for name, table in tables.items() if table is not None}
 
     def make(self) -> tuple[DataFrame, Any]:
         """Return the rows of the query, and the callable that makes a step's result."""
         sink, each = self.processor.kind == "sink", self.processor.each
         if self.native and (sink or self._is_row_by_row()):
             bare = [replace(log, condition=None) for log in self.inputs] if sink else self.inputs
-            inputs = Inputs(self.spark, bare, self._tables, self.processor)
+            inputs = Inputs(self.spark, bare, self.tables, self.processor)
             if sink:
                 return self._named_rows(), SinkBatchJob(inputs)
             return self._named_rows(), StreamBatchJob(inputs, self.outputs, self._applied)
@@ -166,7 +166,7 @@ class QueryPlan:
         """
         parts = []
         for log in {log.name: log for log in self.inputs}.values():
-            if log.name in self._tables:
+            if log.name in self.tables:
                 rows = self._read(log, f"{METADATA[0]} BIGINT")
                 parts.append(rows.select(F.lit(log.name).alias(INPUT_OF), METADATA[0]))
             else:
@@ -178,11 +178,11 @@ class QueryPlan:
         each = self.processor
         if each.each:
             (log,) = self.inputs
-            raw = as_raw(self._typed(log), log) if log.name in self._tables else self._raw(log)
+            raw = as_raw(self._typed(log), log) if log.name in self.tables else self._raw(log)
             return mapped(raw, log, tuple(self.outputs), each, self.portable)
         good, bad = [], []
         for log in self.inputs:
-            if log.name in self._tables:
+            if log.name in self.tables:
                 good.append(self._typed(log))
                 continue
             bodies = parsed(self._raw(log), log)
@@ -196,7 +196,7 @@ class QueryPlan:
     def _sink_rows(self, log: LogRef) -> DataFrame:
         """Return the rows of one input as one column."""
         bare = replace(log, condition=None)
-        if log.name in self._tables:
+        if log.name in self.tables:
             return packed(self._typed(bare), log.name)
         bodies = parsed(self._raw(log), log)
         if can_fail(log):
@@ -211,7 +211,7 @@ class QueryPlan:
         read = used or METADATA[:1]
         rows = self._read(log, ", ".join(f"`{name}` {kinds[name]}" for name in read))
         unused = {name: F.lit(None).cast(kinds[name]) for name in kinds if name not in rows.columns}
-        added = self._tables[log.name].added_columns
+        added = self.tables[log.name].added_columns
         return typed(rows.withColumns(unused) if unused else rows, log, added)
 
     def _raw(self, log: LogRef) -> DataFrame:
