@@ -328,6 +328,14 @@ RULES = {
         "OverLimit",
         "22 statements were found in the submitted policy, max allowed is 20",
     ),
+    "a policy has at most 8,192 bytes": _set(
+        "Policy",
+        json.dumps(
+            {"Version": "2012-10-17", "Statement": [{"Sid": "é" * 4_096}]}, ensure_ascii=False
+        ),
+        "InvalidAttributeValue",
+        "Policy. Reason: It has more than 8,192 bytes.",
+    ),
     "there is one kind of encryption": Rule(
         "SetQueueAttributes",
         {"Attributes": {"SqsManagedSseEnabled": "true", "KmsMasterKeyId": "alias/aws/sqs"}},

@@ -7,6 +7,7 @@ import select
 import socket
 import ssl
 import time
+import tracemalloc
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,6 +16,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from pillarbox.broker import Config, limits
+from pillarbox.broker.access import Principal
+from pillarbox.broker.config import Key
+from pillarbox.broker.queue_names import QueueNames
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.broker import wire
 from pillarbox.testing.broker import RunningBroker, running_broker
@@ -312,3 +316,42 @@ def test_R116_a_client_that_pipelines_gets_every_answer_in_order() -> None:
         assert data.count(b'"Messages"') == 200
         assert data.count(b"HTTP/1.1 200 OK") == 201
         assert data.rfind(b'"Messages"') < data.rfind(b"HTTP/1.1 200 OK")
+
+
+# -- what is remembered of requests ----------------------------------------------------------
+
+
+def test_R116_long_queue_urls_are_not_remembered() -> None:
+    with running_broker() as url, Client(url) as sqs:
+        sqs("CreateQueue", QueueName="orders")
+        tracemalloc.start()
+        try:
+            for number in range(60):  # the host of a queue's URL does not matter
+                host = f"{number}{'h' * MB}"
+                sqs("GetQueueAttributes", QueueUrl=f"http://{host}/000000000000/orders")
+            assert tracemalloc.get_traced_memory()[0] < 20 * MB
+        finally:
+            tracemalloc.stop()
+
+
+def test_R116_long_queue_names_are_not_remembered_for_a_key() -> None:
+    sender = Principal(Key("k", "s", queues=("a*",), actions=("send",)), "000000000000")
+    tracemalloc.start()
+    try:
+        for number in range(60):
+            assert sender.may("SendMessage", f"a{number}{'x' * MB}")
+            assert not sender.may("SendMessage", f"b{number}{'x' * MB}")
+        assert tracemalloc.get_traced_memory()[0] < 20 * MB
+    finally:
+        tracemalloc.stop()
+
+
+def test_R116_regions_that_are_none_are_not_remembered() -> None:
+    names = QueueNames(Config())
+    tracemalloc.start()
+    try:
+        for number in range(6_000):
+            assert names.namespace(f"{number}{'R' * 16_000}", "000000000000") == ""
+        assert tracemalloc.get_traced_memory()[0] < 20 * MB
+    finally:
+        tracemalloc.stop()

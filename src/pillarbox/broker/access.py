@@ -46,6 +46,7 @@ LOG_IN: Final = {"WWW-Authenticate": 'Basic realm="pillarbox", charset="UTF-8"'}
 _BEARER: Final = "Pillarbox "  # begins the Authorization field of a client that has one
 _TOKEN_SECONDS_MAX: Final = 43_200
 _ACCOUNTS_MAX: Final = 1_000
+_CACHED_CHARS_MAX: Final = 200  # more than any name of a queue has, with region and account
 _ROLES: Final = {"send": _SENDS | _READS, "receive": _RECEIVES | _READS, "read": _READS}
 
 
@@ -64,7 +65,11 @@ class Principal:
 
     def may(self, action: str, queue: str) -> bool:
         """Whether this action is allowed on this queue."""
-        return self.is_unlimited or self._decided(action, queue)
+        if self.is_unlimited:
+            return True
+        # A name from a request may be of any length; cached ones must not fill the memory.
+        decide = self._decided if len(queue) <= _CACHED_CHARS_MAX else self._decide
+        return decide(action, queue)
 
     def check(self, action: str, queue: str) -> None:
         """Raise AccessDenied if this action is not allowed on this queue."""

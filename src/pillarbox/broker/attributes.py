@@ -66,6 +66,7 @@ FIFO_DEFAULTS: Final = {
 SCOPE_BEFORE: Final = "scope_before"  # a queue's previous scope (by group?), and until when
 SCOPE_DELAY_SECONDS: Final = 60
 STATEMENTS_MAX: Final = 20  # of a policy
+POLICY_BYTES_MAX: Final = 8_192
 SOURCES_MAX: Final = 10  # of a redrive allow policy
 _KMS: Final = {"KmsDataKeyReusePeriodSeconds": "300", "SqsManagedSseEnabled": "false"}
 _POLICY = frozenset(("Version", "Id", "Statement"))
@@ -202,6 +203,8 @@ def _number(name: str, value: str) -> str:
 
 def check_policy(value: str) -> None:
     """Raise if this is not a valid access policy; `policies` evaluates it."""
+    if len(value.encode()) > POLICY_BYTES_MAX:
+        raise bad_value("Policy", f"It has more than {POLICY_BYTES_MAX:,} bytes.")
     policy = _map(value)
     if policy is None or policy.keys() - _POLICY or policy.get("Version") not in _VERSIONS:
         raise bad_value("Policy")

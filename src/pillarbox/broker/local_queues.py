@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pillarbox.broker.sqs_request import SqsRequest
 
 _URLS_MAX = 10_000
+_URL_CHARS_MAX = 500  # longer ones are not cached; the host can be anything
 
 
 class LocalQueues(Queues):
@@ -68,7 +69,8 @@ class LocalQueues(Queues):
         if known is not None and self._store.sessions.get(known.name) is known.session:
             return known
         found = await super().by_url(request, url, fresh=fresh)
-        if isinstance(found, LocalQueue) and namespace_of(found.name) == namespace:
+        cacheable = len(url or "") <= _URL_CHARS_MAX and namespace_of(found.name) == namespace
+        if cacheable and isinstance(found, LocalQueue):
             if len(self._by_url) >= _URLS_MAX:
                 self._by_url.clear()
             self._by_url[f"{namespace}{url}"] = found

@@ -43,8 +43,9 @@ class QueueNames:
         known = self._namespaces.get((region, account))
         if known is None:
             own = (self._config.region, self._config.account)
-            named = region if _REGION.match(region) else own[0]  # may come from an unsigned request
-            known = "" if (named, account) == own else f"{named}:{account}:"
+            if not _REGION.match(region):  # it may come from an unsigned request
+                return self.namespace(own[0], account)
+            known = "" if (region, account) == own else f"{region}:{account}:"
             if len(self._namespaces) >= _NAMESPACES_MAX:
                 self._namespaces.clear()
             self._namespaces[region, account] = known
