@@ -96,6 +96,10 @@ def test_R39_set_changes_the_policy(broker: RunningBroker) -> None:
     nothing = pillarbox("queue", "set", url)
     assert nothing.returncode == 2
     assert "--max-deliveries" in nothing.stderr
+    for option, value in (("--max-deliveries", "0"), ("--dead-letters", "")):
+        refused = pillarbox("queue", "set", url, option, value)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert f"{option} must be" in refused.stderr
 
 
 @pytest.mark.parametrize("verb", ["rm", "purge"])

@@ -25,6 +25,7 @@ from pillarbox.cli.backends import (
 from pillarbox.cli.options import Json, Url, Yes, confirmed, group
 from pillarbox.cli.output import UsageError
 from pillarbox.core.errors import MailboxError
+from pillarbox.core.limits import queue_name
 from pillarbox.mailbox.url import opener_of
 
 app = group(
@@ -94,7 +95,8 @@ def age_of(seconds: float | None) -> str:
 def dead_letter_target(info: QueueInfo) -> str:
     if info.dead_letters is None:
         return "-"
-    after = f" after {info.max_deliveries} deliveries" if info.max_deliveries else ""
+    most = info.max_deliveries
+    after = f" after {most} {'delivery' if most == 1 else 'deliveries'}" if most else ""
     return f"{info.dead_letters}{after}"
 
 
@@ -124,9 +126,8 @@ def create(
             raise UsageError(
                 "--no-dead-letters can't be combined with --max-deliveries or --dead-letters."
             )
-        options["dead_letters"] = DeadLetterPolicy(
-            5 if max_deliveries is None else max_deliveries, dead_letters
-        )
+        most = 5 if max_deliveries is None else max_deliveries
+        options["dead_letters"] = _policy(most, dead_letters)
     if redelivery is not None:
         options["redelivery"] = redelivery
     if capacity is not None:
@@ -163,14 +164,21 @@ def set_(
     before = queue_at(url)
     if max_deliveries is None and dead_letters is None:
         raise UsageError("give --max-deliveries, --dead-letters, or both.")
-    if before.dead_letters and not (max_deliveries or before.max_deliveries):
-        raise UsageError("the current maximum is unknown; give --max-deliveries too.")
-    policy = DeadLetterPolicy(
-        max_deliveries or before.max_deliveries or 5, dead_letters or before.dead_letters
-    )
+    if max_deliveries is None:
+        if before.dead_letters and not before.max_deliveries:
+            raise UsageError("the current maximum is unknown; give --max-deliveries too.")
+        max_deliveries = before.max_deliveries or 5
+    dead_letters = before.dead_letters if dead_letters is None else dead_letters
+    policy = _policy(max_deliveries, dead_letters)
     with open_box(url, dead_letters=policy):
         pass
     return _print_queue(queue_at(url), "changed", json=json)
+
+
+def _policy(max_deliveries: int, dead_letters: str | None) -> DeadLetterPolicy:
+    if dead_letters is not None:
+        queue_name(dead_letters, "dead_letters")
+    return DeadLetterPolicy(max_deliveries, dead_letters)
 
 
 def _print_queue(

@@ -79,7 +79,7 @@ class DeadLetterPolicy(Struct, frozen=True):
 
     def queue_of(self, name: str) -> str:
         """Return the name of the dead-letter queue for queue `name`."""
-        return queue_name(self.name or f"{name}_dlq")
+        return queue_name(f"{name}_dlq" if self.name is None else self.name)
 
 
 class QueueOptions(TypedDict, total=False):
