@@ -122,9 +122,10 @@ def test_R80_a_type_without_a_json_form_is_refused() -> None:
         shape_of(threading_lock())
 
 
-def test_R80_a_field_may_not_hide_the_index() -> None:
-    wrong = msgspec.defstruct("Wrong", [("_index", int)])
-    with pytest.raises(InvalidParameterError, match="_index"):
+@pytest.mark.parametrize("name", ["_index", "_Time", "_first", "_unreadable"])
+def test_R80_a_field_may_not_hide_a_column_of_ours(name: str) -> None:
+    wrong = msgspec.defstruct("Wrong", [(name, int)])
+    with pytest.raises(InvalidParameterError, match=f"without a field {name}"):
         shape_of(wrong)
 
 

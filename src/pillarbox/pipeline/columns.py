@@ -19,7 +19,7 @@ from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.failures import CAUSE_CHARS_MAX, Failure
 from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
 from pillarbox.pipeline.references import resolved
-from pillarbox.pipeline.schema import BODY, METADATA, VARIANT, Shape, quoted, shape_of
+from pillarbox.pipeline.schema import BODY, METADATA, UNREADABLE, VARIANT, Shape, quoted, shape_of
 from pillarbox.pipeline.schema import Column as Field
 
 RAW = "_raw"
@@ -27,7 +27,6 @@ OUTPUT = "output"
 CAUSE = "_cause"
 _VALUE = "_value"
 _ROW = "_row"
-_BAD = "_unreadable"
 _JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
 _MADE = "array<struct<output:string,body:binary,cause:string>>"
 
@@ -99,9 +98,9 @@ def _parsed(shape: Shape, body: Column) -> tuple[Column, Column]:
         return F.struct(F.try_parse_json(text).alias(BODY)), F.col("_value.body").isNull()
     if shape.kind == "json":
         text = F.concat(F.lit('{"body":'), text, F.lit("}"))
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
-    parsed = F.from_json(text, f"{shape.ddl}, {_BAD} STRING", options)
-    return parsed, F.col(_VALUE).isNull() | F.col(f"{_VALUE}.{_BAD}").isNotNull()
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": UNREADABLE}
+    parsed = F.from_json(text, f"{shape.ddl}, {UNREADABLE} STRING", options)
+    return parsed, F.col(_VALUE).isNull() | F.col(f"{_VALUE}.{UNREADABLE}").isNotNull()
 
 
 def _columns(shape: Shape) -> Iterator[Column]:

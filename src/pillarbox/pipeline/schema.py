@@ -20,6 +20,9 @@ from pillarbox.core.errors import InvalidParameterError
 
 #: Columns that every input has in addition to those of its bodies.
 METADATA = ("_index", "_time")
+#: What a body has in this column can't be read as its type.
+UNREADABLE = "_unreadable"
+_RESERVED = (*METADATA, "_first", UNREADABLE)  # typed logs are partitioned by `_first`
 BODY = "body"
 VARIANT = "VARIANT"
 _ENUMS = {str: "STRING", int: "BIGINT"}
@@ -95,7 +98,7 @@ def shape_of(body_type: Any) -> Shape:
         return Shape("bytes", (Column(BODY, "BINARY", required=True),))
     fields = _fields(body_type, shapes.type_info(Any if body_type is object else body_type))
     if fields is not None:
-        reserved = [each.name for each in fields if each.name in METADATA]
+        reserved = [each.name for each in fields if each.name.lower() in _RESERVED]
         if reserved:
             raise InvalidParameterError(
                 "body_type", body_type, f"a type without a field {reserved[0]}: Pillarbox adds one"
