@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import pytest
 from playwright.sync_api import Page, expect
 
 from pillarbox import open_mailbox
@@ -156,7 +157,7 @@ def test_R59_rates_are_those_of_the_last_seconds() -> None:
 
         (row,) = workers.rows(now=start + 20)
 
-        assert row.done_per_second == 30 / 20
+        assert row.done_per_second == pytest.approx(30 / 20)
         assert row.failed_per_second == 0
 
 
