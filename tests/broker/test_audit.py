@@ -130,6 +130,35 @@ def test_R59_a_log_that_was_moved_away_is_opened_again(tmp_path: Path) -> None:
     assert ("", "CreateQueue", "b", "pillarbox", True) in entries(log)
 
 
+def test_R59_if_the_file_can_not_be_opened_again_the_old_one_stays(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "audit"
+    log.parent.mkdir()
+    with running_broker(keys=KEYS, audit_log=str(log)) as url:
+        log.parent.rename(tmp_path / "moved")
+        assert url.broker.reload(lambda: Config(keys=KEYS[:1]))
+        with open_mailbox(f"{signed(url, 'boss')}/orders", str):
+            pass
+
+    found = entries(tmp_path / "moved" / "audit")
+    assert ("", "ReloadKeys", "", "signal", True) in found
+    assert ("boss", "CreateQueue", "orders", "pillarbox", True) in found
+
+
+def test_R59_a_log_on_a_full_disk_can_be_opened_again_elsewhere(tmp_path: Path) -> None:
+    log = tmp_path / "audit"
+    log.symlink_to("/dev/full")
+    with running_broker(keys=KEYS, audit_log=str(log)) as url:
+        with pytest.raises(MailboxError), open_mailbox(f"{signed(url, 'boss')}/orders", str):
+            pass
+        log.unlink()
+        assert url.broker.reload(lambda: Config(keys=KEYS[:1]))
+        with open_mailbox(f"{signed(url, 'boss')}/orders", str):
+            pass
+    found = entries(log)
+    assert found[0] == ("", "ReloadKeys", "", "signal", True)
+    assert ("boss", "CreateQueue", "orders", "pillarbox", True) in found
+
+
 def test_R59_a_file_that_can_not_be_written_is_told_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(InvalidParameterError, match="audit_log"):
         Broker(Config(data=None, audit_log=str(tmp_path / "missing" / "audit")))

@@ -325,8 +325,15 @@ def test_R55_no_second_sees_more_messages_moved_than_the_rate(world: World) -> N
     """Also not one that begins with the first of them and ends with the next."""
     sqs = world.sqs
     queue, dead = _dead_letters(world, *"ab")
-    sqs("StartMessageMoveTask", SourceArn=sqs.arn(dead), MaxNumberOfMessagesPerSecond=1)
-    eventually(lambda: sqs.counts(queue)[0] == 1)
+    arn = sqs.arn(dead)
+    sqs("StartMessageMoveTask", SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
+
+    def moved() -> int:
+        (task,) = sqs("ListMessageMoveTasks", SourceArn=arn)["Results"]
+        return int(task["ApproximateNumberOfMessagesMoved"])
+
+    eventually(lambda: moved() == 1)  # it pauses once it has counted what it moved
+    assert sqs.counts(queue)[0] == 1
     world.clock.advance(1.0)
     for _ in range(10):
         assert sqs.counts(queue)[0] == 1

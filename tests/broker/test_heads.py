@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import random
 import socket
-from collections.abc import Callable, Iterator
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httptools
 import pytest
 
-from pillarbox.broker.http import Request
+from pillarbox.broker import limits
+from pillarbox.broker.http import Request, Response, StreamingResponse
 from pillarbox.broker.http_parser import RequestParser
 from pillarbox.broker.limits import LimitError
 from pillarbox.testing.broker import RunningBroker, running_broker
-from tests.broker.support import Client
+from tests.broker.support import Client, eventually
+from tests.broker.test_security import _certificate as certificate
 
 LINES = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n"
 
@@ -50,6 +55,74 @@ def raw(url: RunningBroker) -> Iterator[socket.socket]:
     with socket.create_connection((where.hostname, where.port), timeout=20) as raw:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield raw
+
+
+def test_R35_a_head_request_for_a_stream_gets_the_head_alone(
+    url: RunningBroker, raw: socket.socket
+) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"a chunk"
+
+    url.broker.routes.add("/stream", lambda _: StreamingResponse(chunks=chunks()))
+    raw.sendall(b"HEAD /stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    with raw.makefile("rb") as reader:
+        answer = reader.read()
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"Transfer-Encoding: chunked\r\n\r\n")
+
+
+def test_R116_a_client_that_reads_slowly_but_steadily_gets_all_of_a_response(
+    url: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WRITE_SECONDS_MAX", 0.5)
+    large, got, where = b"x" * (30 << 20), 0, urlsplit(str(url))
+    url.broker.routes.add("/large", lambda _: Response(200, large))
+    with socket.socket() as link:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        link.connect((where.hostname, where.port))
+        link.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        while data := link.recv(1 << 20, socket.MSG_WAITALL):
+            got += len(data)
+            time.sleep(0.1)
+    assert got > len(large)
+
+
+@pytest.mark.parametrize("then", ["keep-alive", "close"])
+def test_R116_over_TLS_too_a_slow_client_gets_all_of_a_response(tmp_path: Path, then: str) -> None:
+    chain, key = certificate(tmp_path, 1)
+    trust = ssl.create_default_context(cafile=chain)
+    large, got = b"x" * (24 << 20), 0
+    with running_broker(tls_certificate=chain, tls_key=key, idle_seconds=0.5) as url:
+        url.broker.routes.add("/large", lambda _: Response(200, large))
+        where = urlsplit(str(url))
+        with socket.socket() as plain:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+            plain.connect((where.hostname, where.port))
+            with trust.wrap_socket(plain, server_hostname="127.0.0.1") as link:
+                head = f"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: {then}\r\n\r\n"
+                link.sendall(head.encode())
+                while got < len(large) and (data := link.recv(1 << 20)):
+                    got += len(data)
+                    time.sleep(0.003)
+    assert got >= len(large)
+
+
+def test_R116_over_TLS_too_a_client_that_does_not_read_is_disconnected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WRITE_SECONDS_MAX", 0.5)
+    chain, key = certificate(tmp_path, 1)
+    trust = ssl.create_default_context(cafile=chain)
+    with running_broker(tls_certificate=chain, tls_key=key) as url:
+        url.broker.routes.add("/large", lambda _: Response(200, b"x" * (30 << 20)))
+        where = urlsplit(str(url))
+        with (
+            socket.create_connection((where.hostname, where.port)) as plain,
+            trust.wrap_socket(plain, server_hostname="127.0.0.1") as link,
+        ):
+            link.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            eventually(lambda: url.broker.http_server.requests == 1)
+            eventually(lambda: not url.broker.http_server.connections)
 
 
 def _answers(raw: socket.socket, count: int) -> list[int]:

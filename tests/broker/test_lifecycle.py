@@ -228,11 +228,12 @@ def test_R59_the_file_is_read_and_flags_go_before_it(tmp_path: Path) -> None:
         ("[queues.'a b']", "letters, digits"),
         ("[queues.a]\npriority = 256", "priority"),
         ("nonsense", "TOML"),
+        ("region = 'é'", "TOML"),  # not in UTF-8
     ],
 )
 def test_R59_a_file_that_is_wrong_says_where(tmp_path: Path, content: str, says: str) -> None:
     path = tmp_path / "pillarbox.toml"
-    path.write_text(content)
+    path.write_text(content, "latin-1")
     with pytest.raises(InvalidParameterError, match=says):
         load(str(path), {})
 

@@ -82,6 +82,7 @@ def test_R39_a_queue_that_is_not_there_can_t_be_looked_at(sqs: Client) -> None:
 
 def test_R59_a_key_that_may_not_receive_may_not_look() -> None:
     keys = (Key("ALL", "s"), Key("SEND", "s", actions=("send",)), Key("NO", "s", queues=("x",)))
+    keys += (Key("Zoë", "ü"),)
     with running_broker(keys=keys) as url, Client(url) as sqs:
         with open_mailbox(f"http://ALL:s@{url.removeprefix('http://')}/orders", str) as box:
             box.send("secret")
@@ -93,6 +94,7 @@ def test_R59_a_key_that_may_not_receive_may_not_look() -> None:
 
         assert look(sqs, "orders") == (403, [])
         assert status("ALL:s") == (200, 1)
+        assert status("Zoë:ü") == (200, 1)
         assert [status(f"{key}:s") for key in ("SEND", "NO")] == [(403, 0)] * 2
         assert status("ALL:wrong")[0] == 400  # neither a password nor a signature
 

@@ -322,6 +322,15 @@ def test_R55_a_policy_has_at_most_twenty_permissions(sqs: Client) -> None:
     assert (refused.value.status, refused.value.code) == (403, "OverLimit")
 
 
+def test_R55_a_permission_that_makes_the_policy_too_long_is_refused(sqs: Client) -> None:
+    queue = sqs.create()
+    accounts = [f"{number:012}" for number in range(300)]
+    with pytest.raises(Refused, match="more than 8,192 bytes") as refused:
+        sqs("AddPermission", QueueUrl=queue, Label="l", AWSAccountIds=accounts, Actions=["*"])
+    assert refused.value.code == "OverLimit"
+    assert "Policy" not in sqs.attributes(queue)
+
+
 def test_R55_a_key_of_KMS_takes_the_place_of_SQS_s_own_encryption(sqs: Client) -> None:
     queue = sqs.create(SqsManagedSseEnabled="true")
     sqs("SetQueueAttributes", QueueUrl=queue, Attributes={"KmsMasterKeyId": "key"})

@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from pillarbox.broker import Config, limits
-from pillarbox.broker.access import Principal
+from pillarbox.broker.access import Access, Principal
 from pillarbox.broker.config import Key
+from pillarbox.broker.http import Request
 from pillarbox.broker.queue_names import QueueNames
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.broker import wire
@@ -342,6 +343,20 @@ def test_R116_long_queue_names_are_not_remembered_for_a_key() -> None:
             assert sender.may("SendMessage", f"a{number}{'x' * MB}")
             assert not sender.may("SendMessage", f"b{number}{'x' * MB}")
         assert tracemalloc.get_traced_memory()[0] < 20 * MB
+    finally:
+        tracemalloc.stop()
+
+
+def test_R116_long_signatures_of_strangers_are_not_remembered() -> None:
+    access = Access(Config(keys=(Key("k", "s"),)))
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            fields = ";".join(f"{number:x}-{each:x}" for each in range(2_500))[:16_000]
+            scope = "Credential=x/20260101/us-east-1/sqs/aws4_request"
+            shown = f"AWS4-HMAC-SHA256 {scope}, SignedHeaders=host;{fields}, Signature=0"
+            assert not access.shows_key(Request("POST", "/", headers={"authorization": shown}))
+        assert tracemalloc.get_traced_memory()[0] < 5 * MB
     finally:
         tracemalloc.stop()
 

@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-from pillarbox import InvalidParameterError, MailboxClosedError, SerializationError
+from pillarbox import (
+    DurableMailbox,
+    InvalidParameterError,
+    MailboxClosedError,
+    SerializationError,
+)
 from pillarbox.bus import AsyncMessageBus, Envelope, MessageBus, UnknownRecipientError
 from pillarbox.bus.events import (
     DelayedAbandoned,
@@ -524,3 +529,14 @@ def test_R90_an_async_send_on_disk_does_not_block_the_loop_while_it_syncs() -> N
     disk.before = slow
     asyncio.run(story())
     bus.close()
+
+
+def test_R91_dead_letters_of_another_program_are_shown(tmp_path: Path) -> None:
+    MessageBus.open(tmp_path, "ada").close()
+    with DurableMailbox("ada", str, path=tmp_path) as box:
+        box.send("no letter")
+    with MessageBus.open(tmp_path) as bus:
+        assert bus.receive_next("ada") is None
+        (dead,) = bus.dead_letters("ada")
+        assert (dead.to, dead.sender) == ("ada", "")
+        assert "can't be read as Letter" in dead.payload["undecodable"]

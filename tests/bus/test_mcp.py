@@ -12,11 +12,18 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
-from pillarbox import DurableMailbox
+from pillarbox import (
+    DurableMailbox,
+    InvalidParameterError,
+    MailboxConnectionError,
+    open_async_mailbox,
+)
+from pillarbox.bus.mcp_server import MailboxTools, build_server
 from pillarbox.cli import run as run_cli
 
 VERBS = ["acknowledge", "peek", "receive", "send", "stats"]
@@ -97,6 +104,39 @@ def test_R96_several_mailboxes_are_told_apart_and_refusals_can_be_read(tmp_path:
         assert (await call("stats", mailbox="jobs"))["ready"] == 1
 
     session(urls, story)
+
+
+def test_R96_an_agent_is_told_no_password_and_needs_none() -> None:
+    urls = [f"redis://me:hush@{host}/orders" for host in ("one", "two")]
+    assert "redis://me@one/orders" in str(build_server(urls).instructions)
+    assert "hush" not in str(build_server(urls).instructions)
+    tools = MailboxTools(urls)
+    tools._boxes = {url: open_async_mailbox(url, str) for url in urls}
+    assert tools._box("redis://me@two/orders") is tools._boxes[urls[1]]
+    for which in (None, "orders", "three"):
+        with pytest.raises(InvalidParameterError) as refused:
+            tools._box(which)
+        assert "hush" not in str(refused.value)
+
+
+def test_R96_an_acknowledge_that_failed_may_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        tools = MailboxTools([f"memory:{uuid4().hex}"])
+        async with tools.lifespan():
+            await tools.send("tea")
+            (message,) = (await tools.receive())["messages"]
+            handle = message["receiptHandle"]
+            with monkeypatch.context() as broken:
+                broken.setattr(type(tools._held[handle]), "acknowledge", unreachable)
+                with pytest.raises(MailboxConnectionError):
+                    await tools.acknowledge(handle)
+            assert await tools.acknowledge(handle) == {"acknowledged": True}
+            assert await tools.acknowledge(handle) == {"acknowledged": False}
+
+    async def unreachable(message: Any) -> bool:
+        raise MailboxConnectionError("the server can't be reached")
+
+    asyncio.run(story())
 
 
 def test_R96_the_command_needs_a_url(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from pillarbox.log.layout import FORMAT
 from pillarbox.mailbox.durable import DurableMailbox
 from tests.cli.support import SENT, as_json, fill, on_a_terminal, pillarbox, pillarbox_process
 
+LOGS = Path(__file__).parents[1] / "log" / "fixtures"
 VERBS = ("ls", "info", "cat", "verify", "repair", "compact")
 
 
@@ -53,6 +54,18 @@ def test_R70_info_counts_messages_as_the_mailboxes_do(made: Path, store: Path) -
         counts = (stats.ready, stats.scheduled, stats.in_flight)
         assert counts == tuple(queues[name][key] for key in ("ready", "scheduled", "in_flight"))
     assert "orders_dlq after 2 deliveries" in pillarbox("log", "info", made).stdout
+
+
+@pytest.mark.parametrize("version", range(1, FORMAT + 1))
+def test_R70_info_names_the_format_of_the_newest_segment(tmp_path: Path, version: int) -> None:
+    shutil.copytree(LOGS / f"v{version}-closed", tmp_path / "log")
+    assert as_json(pillarbox("log", "info", tmp_path / "log", "--json"))["format"] == version
+
+
+def test_R72_names_that_look_like_markup_are_printed_as_is(made: Path, tmp_path: Path) -> None:
+    store = Path(shutil.copytree(made, tmp_path / "data[red]:tea:"))
+    assert f"{store} is intact" in pillarbox("log", "verify", store).stdout
+    assert f"{store}: " in pillarbox("log", "compact", store).stdout
 
 
 def test_R73_info_names_what_holds_records_back(store: Path) -> None:

@@ -42,6 +42,17 @@ def test_bench_measures_memory_and_every_durability(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_bench_shows_no_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pillarbox.cli.bench.open_mailbox", lambda *_: open_mailbox("memory:a"))
+    url = "http://key:secret@localhost:9324/orders"
+    assert run(["bench", url, "--seconds", "0.02", "--data", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "http://key@localhost:9324/orders" in shown
+    assert "secret" not in shown
+
+
 def test_bench_never_deletes_messages_that_it_did_not_send(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,10 @@ from tests.cli.support import fill, on_a_terminal, pillarbox, pillarbox_process
         (("top", "file:{}", "--interval", "inf"), "--interval must be from 0 to 43,200", "top "),
         (("top", "file:{}", "--interval", "0"), "--interval must be more than 0 seconds", "top "),
         (("bench", "--seconds", "0"), "--seconds must be more than 0 seconds", "bench "),
+        (("pipeline", "peek", "a:b", "c", "--limit", "0"), "--limit must be 1", "pipeline peek "),
+        (("pipeline", "run", "a:b", "--max-rows", "0"), "--max-rows must be 1", "pipeline run "),
+        (("pipeline", "run", "a:b", "--retries=-1"), "--retries must be 0", "pipeline run "),
+        (("pipeline", "run", "a:b", "--max-failed=-1"), "--max-failed must be", "pipeline run "),
         (("log", "cat", "{}", "--from", "²"), "--from must be an index (1200)", "log cat "),
     ],
 )
@@ -54,6 +58,17 @@ def test_R36_a_usage_error_blames_what_was_typed(
     assert message in done.stderr
     assert done.stderr.endswith(f"See 'pillarbox {help_of}--help'.\n")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("backup", "{}", "to"), ("restore", "x", "{}"), ("log", "info", "{}")]
+)
+def test_R59_a_url_of_the_wrong_kind_is_shown_without_its_password(words: tuple[str, ...]) -> None:
+    done = pillarbox(*(word.format("redis://boss:hidden@host/orders") for word in words))
+
+    assert done.returncode in (1, 2)
+    assert "redis://boss@host/orders" in done.stderr
+    assert "hidden" not in done.stderr
 
 
 def test_R36_a_queue_that_does_not_exist_is_no_error_of_usage(tmp_path: Path) -> None:
@@ -106,6 +121,27 @@ def test_R22_a_path_that_cannot_be_used_is_reported_with_its_reason(tmp_path: Pa
     assert (sent.returncode, copied.returncode) == (1, 1)
     assert f"the store {tmp_path}/file/data can't be used: Not a directory" in sent.stderr
     assert copied.stderr == f"pillarbox: {tmp_path}/file/copy.partial/log: Not a directory\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "wanted"),
+    [
+        ("--from", "bogus", "option --from must be"),
+        ("--to", "2026-13-01", "option --to must be"),
+        ("--every", "bogus", "the interval must be a number and a unit"),
+        ("--every", "0 minutes", "the interval must be a number and a unit"),
+    ],
+)
+def test_R88_a_report_refuses_bad_options_before_spark_is_started(
+    option: str, value: str, wanted: str, tmp_path: Path
+) -> None:
+    fill(tmp_path / "data")
+
+    done = pillarbox("report", f"file:{tmp_path}/data", option, value)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"pillarbox: {wanted}")
+    assert done.stderr.count("\n") == 1
 
 
 def test_R2_a_body_that_the_encoding_of_stdout_lacks_is_escaped(tmp_path: Path) -> None:

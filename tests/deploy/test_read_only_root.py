@@ -33,6 +33,9 @@ def confined(data: Path, *command: str) -> list[str]:
             pytest.skip(f"{program} is not installed here")
     if os.geteuid() != 0:
         pytest.skip("only root can make a root read-only for one process")
+    probe = ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", sys.executable, "-V"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this Python is installed where only root can run it")
     names = [f"DATA={data}", f"USER_ID={UID}"]
     return ["env", *names, "unshare", "--mount", "bash", "-ec", READ_ONLY, "confined", *command]
 

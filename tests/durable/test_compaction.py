@@ -9,7 +9,7 @@ import pytest
 from pillarbox.log import Retention
 from pillarbox.mailbox import compactor
 from pillarbox.mailbox.durable import DurableMailbox
-from pillarbox.mailbox.location import bytes_of
+from pillarbox.mailbox.durable_session import bytes_of
 from pillarbox.testing.clock import FakeClock
 from pillarbox.testing.disk import SimDisk
 from tests.durable.world import PATH, SEGMENT_BYTES, ids_of, open_store, state_of

@@ -148,7 +148,7 @@ def test_R22_control_without_room_kept_back_a_full_disk_lets_go_of_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pillarbox.log.segment_writer.urgent_bytes", lambda _: 0)
-    monkeypatch.setattr("pillarbox.log.reserve.Reserve.fill", lambda _: None)
+    monkeypatch.setattr("pillarbox.log.spare_files.Reserve.fill", lambda _: None)
     disk = SimDisk(capacity_bytes=500_000)
     box = DurableMailbox("box", bytes, path=PATH, disk=disk, clock=FakeClock(), segment_bytes=65536)
     for body in (b"." * 1000, b"."):

@@ -320,7 +320,7 @@ def test_R113_a_power_loss_while_it_is_emptied_loses_and_revives_nothing(seed: i
 def test_R113_control_without_the_reserve_it_can_not_be_emptied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pillarbox.log.reserve.Reserve.fill", lambda _: None)
+    monkeypatch.setattr("pillarbox.log.spare_files.Reserve.fill", lambda _: None)
     disk, clock = simulated(3_000_000)
     box = opened(disk, clock)
     fill(box, 10)

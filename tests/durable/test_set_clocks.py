@@ -17,7 +17,7 @@ import pillarbox.clock
 from pillarbox.clock import Anchor, WallClock
 from pillarbox.log.disk import RealDisk
 from pillarbox.mailbox.durable import DurableMailbox
-from pillarbox.mailbox.store_time import TIME_FILE, read_anchor
+from pillarbox.mailbox.store_files import TIME_FILE, read_anchor
 from pillarbox.testing.disk import SimDisk
 
 HOUR = 3600 * 10**9
@@ -30,7 +30,7 @@ shift = 0
 time.time_ns = lambda: real() + shift
 time.time = lambda: time.time_ns() / 1e9
 from pillarbox.mailbox.durable import DurableMailbox
-from pillarbox.mailbox.store_time import Timekeeper
+from pillarbox.mailbox.store_files import Timekeeper
 if sys.argv[3] == "old":  # as it was: only the frames of the log tell what time it was
     Timekeeper.go_on = lambda self, latest, wall: self._clock.go_on_from(max(latest, wall))
     Timekeeper.note = lambda self: None

@@ -8,7 +8,7 @@ import pytest
 
 from pillarbox import DurableMailbox, MailboxStorageError, Retention
 from pillarbox.mailbox.durable_store import DurableStore
-from pillarbox.mailbox.store_settings import SETTINGS_FILE
+from pillarbox.mailbox.store_files import SETTINGS_FILE
 
 
 def test_R73_a_store_is_kept_as_it_was_last_opened_with(tmp_path: Path) -> None:

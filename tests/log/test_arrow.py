@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pillarbox.log import Log, LogCorruptError
+from pillarbox.log import Log, LogCorruptError, LogIndexError
 
 pa = pytest.importorskip("pyarrow")
 
@@ -48,6 +48,28 @@ def test_R86_damage_is_an_error(tmp_path: Path) -> None:
             file.write(b"!")
         with pytest.raises(LogCorruptError):
             list(log.read_arrow())
+
+
+def test_R86_batches_go_on_after_segments_that_are_dropped_meanwhile(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", segment_bytes=8192, prepare_ahead=False) as log:
+        for number in range(40):
+            log.append(b"%d" % number * 500)
+        batches = log.read_arrow()
+        found = next(batches).column("index").to_pylist()
+        log.truncate_before(len(found))
+        assert log.first_index > 0
+        found += pa.Table.from_batches(batches).column("index").to_pylist()
+        assert found == list(range(40))
+
+
+def test_R86_dropped_records_are_an_error(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", segment_bytes=8192) as log:
+        for number in range(40):
+            log.append(b"%d" % number * 500)
+        with Log.open(tmp_path / "log", readonly=True) as reader:
+            log.truncate_before(30)
+            with pytest.raises(LogIndexError, match="index 0"):
+                list(reader.read_arrow(0))
 
 
 def test_R86_without_pyarrow_the_error_names_the_command(

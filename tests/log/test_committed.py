@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from pillarbox.log import Log, RecordLostError, repair
+from pillarbox.log.readable_log import ReadableLog
 from tests.log.crash_workloads import OPERATIONS, Run
 from tests.log.support import PATH, contents, new_disk, open_log
 
 pa = pytest.importorskip("pyarrow")
 
 
-def metas(log: Log) -> list[bytes]:
+def metas(log: ReadableLog) -> list[bytes]:
     """Of all commits, oldest first."""
     return [commit.meta for commit in log.commits()][::-1]
 
@@ -146,3 +147,51 @@ def test_R82_a_reader_does_not_keep_large_batches_in_memory(tmp_path: Path) -> N
             assert tracemalloc.get_traced_memory()[0] < size
         finally:
             tracemalloc.stop()
+
+
+def test_R82_many_commits_without_records_hide_nothing(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", durability="os") as log:
+        log.append(b"before")
+        for _ in range(300):  # more than one read covers
+            log.append_committed([], b"x" * 250)
+        with Log.open(tmp_path / "log", readonly=True) as early:
+            assert early.index_at_time(log.last_time_ns) == 1
+            log.append(b"after")
+            early.refresh()
+            with Log.open(tmp_path / "log", readonly=True) as late:
+                for each in (early, late, log):
+                    assert contents(each) == [b"before", b"after"]
+                    assert each.index_at_time(log.last_time_ns) == 1
+
+
+def test_R82_a_half_written_commit_at_the_end_is_no_damage() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    log.append(b"a")
+    segment = log._catalog.segments[0]
+    end = segment.end_offset
+    log.append_committed([], b"x" * 500)
+    handle = disk.open(f"{PATH}/{segment.name}", write=True)
+    disk.pwrite(handle, [bytes(400)], end + 100)
+    with Log.open(PATH, disk=disk, readonly=True) as reader:
+        assert contents(reader) == [b"a"]
+        assert reader.index_at_time(log.last_time_ns + 1) == 1
+
+
+def test_R82_a_file_that_ends_with_its_last_frame_can_be_searched_by_time() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    log.append(b"a")
+    handle = disk.open(f"{PATH}/{log._catalog.segments[0].name}", write=True)
+    disk.truncate(handle, log._catalog.segments[0].end_offset)
+    assert Log.open(PATH, disk=disk, readonly=True).index_at_time(log.last_time_ns + 1) == 1
+
+
+def test_R82_commits_end_where_segments_were_dropped_meanwhile(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", segment_bytes=8192, prepare_ahead=False) as log:
+        for number in range(20):
+            log.append_committed([b"x" * 1000], b"%d" % number)
+        with Log.open(tmp_path / "log", readonly=True) as reader:
+            log.truncate_before(15)
+            assert log.first_index > 0
+            assert metas(reader) == metas(log) == [b"%d" % i for i in range(log.first_index, 20)]

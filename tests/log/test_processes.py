@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pillarbox.log import Durability, Log, LogError, LogLockedError
+from pillarbox.log import Durability, Log, LogError, LogIndexError, LogLockedError
 from tests.log.support import contents
 from tests.log.writer_process import record_of
 
@@ -134,3 +134,60 @@ def test_R75_a_reader_never_sees_what_is_not_confirmed(tmp_path: Path) -> None:
 def test_R75_a_reader_of_no_log_says_so(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="no log"):
         Log.open(tmp_path / "nothing", readonly=True)
+
+
+def test_R75_a_reader_peeks_at_what_was_written_after_it_was_opened(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log") as log:
+        log.append(b"0")
+        with Log.open(tmp_path / "log", readonly=True) as reader:
+            tailer = reader.tailer().to_end()
+            assert tailer.peek() is None
+            log.append(b"1")
+            found = tailer.peek()
+            assert found is not None
+            assert (found.index, found.data) == (1, b"1")
+
+
+def test_R75_a_reader_searches_by_time_while_segments_are_dropped(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", segment_bytes=8192) as log:
+        for number in range(60):
+            log.append(b"%d" % number * 500)
+        with Log.open(tmp_path / "log", readonly=True) as reader:
+            log.truncate_before(30)
+            assert reader.index_at_time(0) == log.first_index > 0
+
+
+def test_R75_a_reader_sees_commits_made_after_it_was_opened(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log") as log:
+        log.append_committed([b"a"], b"first")
+        with Log.open(tmp_path / "log", readonly=True) as reader:
+            log.append_committed([b"b"], b"second")
+            log.append_committed([], b"third")
+            assert [each.meta for each in reader.commits()] == [b"third", b"second", b"first"]
+
+
+def test_R75_a_reader_sees_commits_in_segments_begun_after_it_was_opened(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", segment_bytes=8192, prepare_ahead=False) as log:
+        log.append_committed([b"x" * 1000], b"0")
+        with Log.open(tmp_path / "log", readonly=True) as reader:
+            for number in range(1, 20):
+                log.append_committed([b"x" * 1000], b"%d" % number)
+            assert [each.meta for each in reader.commits()] == [b"%d" % i for i in range(20)][::-1]
+            log.truncate_before(15)  # drops the segment that the reader knew as the last
+            assert next(reader.commits()).meta == b"19"
+
+
+def test_R75_tailers_of_a_reader_skip_what_was_dropped_meanwhile(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", segment_bytes=8192, prepare_ahead=False) as log:
+        for number in range(60):
+            log.append(b"%d" % number * 300)
+        with Log.open(tmp_path / "log", readonly=True) as reader:
+            forward, backward = reader.tailer(), reader.tailer().to_end().backward()
+            assert forward.read(1)[0].index == 0
+            log.truncate_before(50)
+            kept = list(range(log.first_index, 60))
+            with pytest.raises(LogIndexError, match=f"contains {log.first_index} up to 60"):
+                reader.get(30)
+            assert [record.index for record in forward][-len(kept) :] == kept
+            assert [record.index for record in reader.tailer()] == kept
+            assert [record.index for record in backward] == kept[::-1]

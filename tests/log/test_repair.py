@@ -8,6 +8,7 @@ import pytest
 
 from pillarbox.log import LogCorruptError, LogError, LogLockedError, repair, verify
 from pillarbox.log.directory import is_segment_name
+from pillarbox.log.layout import BLOCK_BYTES
 from tests.log.support import PATH, contents, new_disk, on_disk, open_log
 
 RECORDS = [random.Random(i).randbytes(600) for i in range(25)]
@@ -121,6 +122,54 @@ def test_R72_repair_saves_the_records_of_a_segment_whose_header_is_wiped_in_part
     saved, lost = saved_and_lost(wiped)
     assert lost
     assert saved == [r for i, r in enumerate(RECORDS) if i not in lost]
+
+
+def test_R72_tailers_skip_lost_records_in_both_directions() -> None:
+    files = closed_files()
+    del files[list(files)[2]]
+    disk = on_disk(files)
+    repair(PATH, disk=disk)
+    log = open_log(disk)
+    forward = [tailer.read(1)[0] for tailer in [log.tailer()] for _ in range(len(contents(log)))]
+    assert len(forward) < len(RECORDS)
+    tailer = log.tailer().to_end().backward()
+    assert [tailer.read(1)[0] for _ in forward] == forward[::-1]
+    assert tailer.read(1) == []
+
+
+def test_R72_a_backward_tailer_skips_lost_records_in_one_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = new_disk()
+    log = open_log(disk, segment_bytes=8192)
+    for _ in range(30):
+        log.append_many([b"r"] * 100)
+    log.close()
+    names = [segment.name for segment in log._catalog.segments]
+    assert len(names) > 2
+    disk.unlink(f"{PATH}/{names[1]}")
+    repair(PATH, disk=disk)
+    log = open_log(disk)
+    end = log._catalog.segments[2].base_index
+    tailer = log.tailer().to_index(end).backward()
+    reads = []
+    frames = log.frames
+    monkeypatch.setattr(log, "frames", lambda *of: reads.append(of) or frames(*of))
+    (record,) = tailer.read(1)
+    assert record.index == log._catalog.segments[1].base_index - 1 < end - 100
+    assert len(reads) == 2
+
+
+def test_R72_reading_damage_in_the_open_segment_ends() -> None:
+    disk = new_disk()
+    log = open_log(disk, segment_bytes=16384 + 33)
+    for record in RECORDS[:5]:
+        log.append(record)
+    handle = disk.open(f"{PATH}/{log._catalog.segments[0].name}", write=True)
+    frame = BLOCK_BYTES + disk.pread(handle, 8192, BLOCK_BYTES).find(RECORDS[3]) - 72
+    disk.pwrite(handle, [bytes(disk.size(handle) - frame)], frame)
+    with pytest.raises(LogCorruptError):
+        log.get(3)
 
 
 def test_R72_repair_is_for_the_one_writer_only() -> None:

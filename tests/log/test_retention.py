@@ -125,3 +125,12 @@ def test_R73_a_segment_that_is_not_sealed_yet_is_not_dropped(
     assert log.get(0) == b"x" * 1_000
     assert log.get(log.end_index - 1) == b"y" * 1_000
     log.close()
+
+
+def test_R73_tailers_skip_what_is_dropped_while_they_read() -> None:
+    log = filled()
+    tailer = log.tailer()
+    assert tailer.read(1)[0].index == 0
+    log.truncate_before(80)
+    assert [record.index for record in tailer][-1] == 99
+    assert tailer.index == 100

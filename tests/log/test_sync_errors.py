@@ -157,3 +157,30 @@ def test_R58_an_error_while_making_a_segment_poisons_but_no_space_does_not() -> 
     disk.before = fail_at("rename", 1)
     with pytest.raises(LogPoisonedError):
         log.append(b"y" * 2500)
+
+
+def test_R58_a_close_that_fails_closes_each_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(new_disk())
+    log.append(b"a")
+    first = log._writer._active
+    with log._writer.lock:
+        second = log._writer._allocate(12_000)  # no longer fits in the first segment
+    assert first is not None
+    assert first is not second
+    closed: list[SegmentWriter] = []
+    close, seal = SegmentWriter.close, SegmentWriter.seal
+
+    def count(writer: SegmentWriter) -> None:
+        closed.append(writer)
+        close(writer)
+
+    def fail_second(writer: SegmentWriter, synced_index: int) -> None:
+        if writer is second:
+            raise OSError(errno.EIO, "injected")
+        seal(writer, synced_index)
+
+    monkeypatch.setattr(SegmentWriter, "close", count)
+    monkeypatch.setattr(SegmentWriter, "seal", fail_second)
+    with pytest.raises(LogPoisonedError):
+        log.close()
+    assert closed == [first, second]

@@ -10,7 +10,7 @@ import pytest
 
 from pillarbox import Log
 from pillarbox.cli import run
-from pillarbox.pipeline.loading import load
+from pillarbox.pipeline.pipeline import load
 from pillarbox.pipeline.status import StatusFile, first_status
 from tests.looking.support import bytes_in
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pillarbox.core import apply, changes, decide, lane, leases, lines, queue, timers
+from pillarbox.core import apply, decide, lane, leases, lines, queue, timers
 from pillarbox.mailbox.store import Store
 from tests.model.driver import run
 
@@ -54,7 +54,7 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
     "R39 one delivery too many": (decide._fail, "<= here", "< here"),
     "R39 one delivery too many, as SQS": (decide.receive_or_bury, ">= most", "> most"),
     "R39 a death without history": (apply.died, "note(", "str("),
-    "R39 a redriven message stays dead": (changes.like_new, "death=None, ", ""),
+    "R39 a redriven message stays dead": (apply.like_new, "death=None, ", ""),
     "R50 a purge leaves leases alive": (leases.Leases.clear, "lease.deadline = 0", "pass"),
     "R50 a full queue takes one more": (
         decide.send,

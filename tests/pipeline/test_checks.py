@@ -57,6 +57,15 @@ def test_R80_a_cycle_is_found_and_named(pipeline: Pipeline) -> None:
     assert "cycle: a -> there -> b -> back -> a" in only_problem(pipeline)
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(["a", "a"], "b"), ("a", ["b", "b"])])
+def test_R80_a_log_is_named_once(pipeline: Pipeline, inputs: object, outputs: object) -> None:
+    """A stateful stream would write every row twice to an output that it names twice."""
+    pipeline.log("a")
+    pipeline.log("b")
+    pipeline.stream(inputs=inputs, outputs=outputs, id="s")(passing)  # type: ignore[arg-type]
+    assert "2 times; name it once" in only_problem(pipeline)
+
+
 def test_R80_a_processor_that_reads_what_it_writes_is_a_cycle(pipeline: Pipeline) -> None:
     pipeline.log("a")
     pipeline.stream(inputs="a", outputs="a", id="loop")(passing)

@@ -12,7 +12,8 @@ import pytest
 from pillarbox.cli import pipeline as pipeline_command
 from pillarbox.cli import run
 from pillarbox.pipeline import Pipeline, PipelineError
-from pillarbox.pipeline.loading import load
+from pillarbox.pipeline.failures import Failure
+from pillarbox.pipeline.pipeline import load
 
 GOOD = """
 from pillarbox.pipeline import Pipeline
@@ -39,6 +40,16 @@ def test_R80_the_graph_is_drawn(here: Path, capsys: pytest.CaptureFixture[str]) 
     assert 'log_a[("a")] --> processor_s["s"]' in capsys.readouterr().out
     assert run(["pipeline", "graph", "good_shop.py", "--svg", "shop.svg"]) == 0
     assert (here / "shop.svg").read_text().startswith("<svg")
+
+
+def test_R80_a_failed_record_is_one_whole_line(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "failed_shop.py").write_text(GOOD)
+    failure = Failure(processor="s", cause="bad\n\x1b[31m", log="a", index=7, body=b"x" * 2_000)
+    monkeypatch.setattr(pipeline_command, "failures", lambda _: [(0, failure)])
+    assert run(["pipeline", "errors", "failed_shop:pipeline", "s"]) == 0
+    assert capsys.readouterr().out == f"0  a 7  bad\\n\\x1b[31m  {'x' * 2_000}\n"
 
 
 def test_R80_each_problem_is_told_in_a_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,3 +105,8 @@ def test_R80_a_target_that_is_not_there(here: Path) -> None:
         load("two_shops")
     with pytest.raises(PipelineError, match=r"there is no pipeline .*; it has \w+"):
         load("two_shops:Pipeline")
+    with pytest.raises(PipelineError, match="':pipeline' names no module"):
+        load(":pipeline")
+    (here / "tea_shop.py").write_text("import tea")
+    with pytest.raises(ModuleNotFoundError, match="'tea'"):
+        load("tea_shop")

@@ -8,13 +8,18 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pillarbox.pipeline import PipelineError, running
+from pillarbox.log import Log
+from pillarbox.pipeline import LogRef, PipelineError, running
+from pillarbox.pipeline.batch import BatchJob, BatchRunner
 from pillarbox.pipeline.errors import PipelineRunningError
 from pillarbox.pipeline.paths import Paths
 from pillarbox.pipeline.running import RunLock, StoppingError, batch_for_run, is_running
+from pillarbox.spark import Step
+from pillarbox.spark.commits import pin_name
 
 
 @pytest.fixture
@@ -134,3 +139,38 @@ def test_R82_a_batch_that_does_not_end_is_told_of(
             RunLock(paths)
         assert not is_running(paths)
     RunLock(paths).close()
+
+
+def test_R73_a_pipeline_of_any_name_pins_what_it_reads(tmp_path: Path) -> None:
+    orders = f"{tmp_path}/orders"
+    with Log.open(orders) as log:
+        log.append_many([b"tea"] * 5)
+    unused: Any = None
+    job = BatchJob(
+        pipeline="my shop/2",
+        processor="s",
+        strategy="exactly-once",
+        deliver=None,
+        inputs=(LogRef("orders", f"file:{orders}", bytes),),
+        outputs={},
+        errors="",
+        sources=["orders"],
+        begins={},
+        generation=0,
+        epochs={},
+        checkpoint="",
+        produce=None,
+    )
+    BatchRunner(job, unused, unused)._pin(Step("s", 1, "", {"orders": (3, 5)}))
+    with Log.open(orders, readonly=True) as reader:
+        (pin,) = reader.pins()
+        assert pin.startswith("pin:pipeline.my_shop_2.s-")
+        assert reader.pins()[pin] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("my shop", "my_shop"), ("my shop", "my/shop"), ("x" * 128, "x" * 129)]
+)
+def test_R73_pipelines_of_similar_names_have_pins_of_their_own(name: str, other: str) -> None:
+    assert pin_name("pipeline", name, "s") != pin_name("pipeline", other, "s")
+    assert len(pin_name("pipeline", name, "s")) <= 128

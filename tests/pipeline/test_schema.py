@@ -122,10 +122,16 @@ def test_R80_a_type_without_a_json_form_is_refused() -> None:
         shape_of(threading_lock())
 
 
-@pytest.mark.parametrize("name", ["_index", "_Time", "_first", "_unreadable"])
+@pytest.mark.parametrize("name", ["_index", "_Time", "_first", "_metadata", "_unreadable"])
 def test_R80_a_field_may_not_hide_a_column_of_ours(name: str) -> None:
     wrong = msgspec.defstruct("Wrong", [(name, int)])
     with pytest.raises(InvalidParameterError, match=f"without a field {name}"):
+        shape_of(wrong)
+
+
+def test_R80_fields_may_not_differ_in_case_only() -> None:
+    wrong = msgspec.defstruct("Wrong", [("id", int), ("tea", str), ("Id", int)])
+    with pytest.raises(InvalidParameterError, match="only differ in case: id, Id"):
         shape_of(wrong)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pillarbox.log import Log
 from pillarbox.pipeline import Pipeline, PipelineError
 from pillarbox.pipeline.drawing import mermaid
+from pillarbox.pipeline.query import ProgressListener, Query
 from pillarbox.pipeline.status import (
     StatusFile,
     ends,
@@ -98,5 +101,36 @@ def test_R88_a_status_that_can_not_be_written_is_no_reason_to_stop(
 ) -> None:
     path = f"{tmp_path}/gone/status.json"
     file = StatusFile(path, first_status("shop", "local[2]", pipeline.graph, {"s"}))
-    file.note_duration("s", 5)
+    file.note_duration("s", 0, 5)
     assert not (tmp_path / "gone").exists()
+
+
+def test_R88_durations_of_a_pipeline_with_a_dot_in_its_name(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    first = first_status("shop.v2", "local[2]", pipeline.graph, {"s"})
+    file = StatusFile(f"{tmp_path}/status.json", first)
+    listener = ProgressListener("shop.v2", file)
+    for name, milliseconds in (("shop.v2.s", 7), ("shop.s", 8), (None, 9)):
+        progress = SimpleNamespace(name=name, batchId=0, batchDuration=milliseconds)
+        listener.onQueryProgress(SimpleNamespace(progress=progress))
+    assert file.of("s").durations == [7]
+
+
+def test_R88_the_duration_of_the_last_batch_is_noted_once(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    """By the listener and at the end of the query, whichever comes first."""
+    first = first_status("shop", "local[2]", pipeline.graph, {"s"})
+    file = StatusFile(f"{tmp_path}/status.json", first)
+    query: Any = SimpleNamespace(status=file, processor=pipeline.graph.processor("s"))
+    listener = ProgressListener("shop", file)
+    for batch in (0, 1):
+        progress = SimpleNamespace(name="shop.s", batchId=batch, batchDuration=7)
+        listener.onQueryProgress(SimpleNamespace(progress=progress))
+    last: Any = {"batchId": 1, "batchDuration": 7, "durationMs": {"addBatch": 5}}
+    idle: Any = {"batchId": 2, "batchDuration": 1, "durationMs": {"latestOffset": 1}}
+    for each in (last, idle):
+        ended = SimpleNamespace(awaitTermination=lambda: True, lastProgress=each)
+        Query.wait_for_end(query, ended)
+    assert file.of("s").durations == [7, 7]

@@ -14,15 +14,20 @@ import pytest
 
 pytest.importorskip("deltalake")
 
+import msgspec
 import pyarrow as pa
 from deltalake.transaction import RemoveAction
 
+from pillarbox import open_mailbox
 from pillarbox.pipeline import Pipeline, PipelineError
 from pillarbox.pipeline.backing import FileBackingLog
+from pillarbox.pipeline.failures import Failure, redrive
 from pillarbox.pipeline.maintenance import EVERY_STEPS, FILES_MIN, compact, maintain_outputs
 from pillarbox.pipeline.maps import Attempt, ProcessorState, Range, Recovery
+from pillarbox.pipeline.paths import log_behind
 from pillarbox.spark import SparkError
 from pillarbox.spark import table as module
+from pillarbox.spark.options import time_ns
 from pillarbox.spark.steps import Input, Step
 from pillarbox.spark.table import TableLog, table_at
 from pillarbox.spark.table_files import create_table, deltalake
@@ -63,6 +68,31 @@ def test_R70_compaction_keeps_rows_and_their_indices(table: TableLog) -> None:
     old = TableLog(table.path)
     assert table.vacuum(0) == 30
     assert rows(old) == rows(table)
+
+
+def test_R86_the_time_of_a_row_is_a_position_at_that_row(table: TableLog) -> None:
+    for number in range(40):
+        add(table, number)
+    found = [table.index_at_time(time_ns("start", file.time.isoformat())) for file in table.files()]
+    assert found == list(range(40))
+
+
+def test_R87_records_are_redriven_into_a_typed_log_beside_a_mailbox(
+    table: TableLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_mailbox(f"file:{tmp_path}/orders", bytes) as orders:
+        orders.send(b"{}")
+    tea = msgspec.defstruct("Tea", [("number", int), ("tea", str)])
+    pipeline = Pipeline("shop", path=tmp_path / "shop")
+    pipeline.log("teas", tea, url=f"file:{table.path}")
+    pipeline.sink(inputs="teas", id="s")(lambda teas, step: None)
+    failure = Failure(processor="s", cause="?", log="teas", body=b'{"number": 7, "tea": "oolong"}')
+    monkeypatch.setattr("pillarbox.pipeline.failures.failures", lambda *_: [(0, failure)])
+
+    assert redrive(pipeline.graph, "s", table.path) == 1
+
+    assert rows(table) == [(0, 7)]
+    assert log_behind(f"file:{table.path}") is None  # what is read here pins nothing of the store
 
 
 def test_R130_a_commit_that_delta_retried_under_a_later_version_is_synced(

@@ -19,6 +19,8 @@ from pillarbox import (
     open_mailbox,
 )
 from pillarbox.cli import run
+from pillarbox.codec import codec_for
+from pillarbox.mailbox.answers import new_reply_queue
 from pillarbox.mailbox.postgres import (
     RefusedError,
     SchemaMissingError,
@@ -28,10 +30,33 @@ from pillarbox.mailbox.postgres import (
 )
 from pillarbox.mailbox.postgres.options import parse_url
 from pillarbox.mailbox.postgres.schema import VERSION, initialise
+from pillarbox.mailbox.postgres.verbs import PostgresVerbs
 from pillarbox.testing.postgres import UNSAFE, PostgresServer, directory
 from pillarbox.testing.redis import until
 
 BLOCKED = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = %s"
+
+
+def test_R21_a_reply_is_not_dropped_because_the_server_can_not_be_reached() -> None:
+    verbs: PostgresVerbs[str] = PostgresVerbs(new_reply_queue("questions"), "", codec_for(str), 99)
+    reply = verbs.answer("id", "yes")
+    next(reply)
+    with pytest.raises(MailboxConnectionError):
+        reply.throw(MailboxConnectionError("lost"))
+
+
+def test_R36_an_error_about_a_url_shows_no_password(url: str) -> None:
+    user, _, rest = url.removeprefix("postgresql://").rpartition("@")
+    named = f"postgresql://{user.partition(':')[0] or 'postgres'}:secret@{rest}"
+    PostgresMailbox("any", url=url).close()
+    for verb, wrong in (
+        (delete_queue, f"{named}/nothing"),
+        (delete_queue, named),
+        (open_mailbox, "postgresql://me:secret@host"),
+    ):
+        with pytest.raises(InvalidParameterError) as refused:
+            verb(wrong)
+        assert "secret" not in str(refused.value)
 
 
 @contextmanager

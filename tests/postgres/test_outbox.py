@@ -13,12 +13,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pillarbox import InvalidParameterError, PostgresMailbox, open_mailbox
+from pillarbox import InvalidParameterError, MailboxStorageError, PostgresMailbox, open_mailbox
 from pillarbox.cli import run
+from pillarbox.extras import MissingExtraError
+from pillarbox.mailbox.broker import AccessDeniedError
 from pillarbox.mailbox.postgres.listener import listener_for
 from pillarbox.mailbox.postgres.options import parse_url
 from pillarbox.mailbox.postgres.outbox import AsyncOutbox, Outbox
 from pillarbox.mailbox.postgres.relay import Relay
+from pillarbox.mailbox.redis.errors import RefusedError
+from pillarbox.testing.broker import running_broker
 from pillarbox.testing.redis import shared_server as redis_server
 from pillarbox.testing.redis import until
 
@@ -50,6 +54,17 @@ def bodies(target: str) -> list[str]:
         return [message.body for message in box.receive(max_messages=100)]
 
 
+def sessions(database: str) -> int:
+    """How many other sessions there are. That of a killed process holds its locks until it ends."""
+    with psycopg.connect(database) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
 def left(database: str) -> int:
     with psycopg.connect(database) as connection:
         row = connection.execute("SELECT count(*) FROM pillarbox.outbox").fetchone()
@@ -68,6 +83,23 @@ def test_R140_what_commits_is_sent_and_what_does_not_is_not(database: str, targe
     assert relay.run_once() == 0
     relay.close()
     assert bodies(target) == ["a", "b"]
+    assert left(database) == 0
+
+
+@pytest.mark.parametrize("name", ["orders", "orders.fifo"])
+def test_R140_any_body_goes_to_a_standard_or_fifo_queue_of_sqs(database: str, name: str) -> None:
+    sent = [b"text", b"\xff\x00 not text"]
+    with running_broker() as broker:
+        target = f"sqs+{broker}/{name}"
+        with open_mailbox(target, bytes, create=True) as box:
+            with psycopg.connect(database) as connection:
+                Outbox(connection, target, bytes).send_many(sent)
+            relay = Relay(database)
+            assert relay.run_once() == 2
+            assert relay.problems == {}
+            relay.close()
+            received = [m.body for _ in sent for m in box.receive(wait_time_seconds=1)]
+            assert sorted(received) == sorted(sent)
     assert left(database) == 0
 
 
@@ -95,6 +127,7 @@ def test_R140_a_relay_killed_at_any_step_loses_nothing_and_doubles_nothing(
     number = 1 if "delete" in step else number
     command = [sys.executable, str(PROCESS), database, step, str(number)]
     assert subprocess.run(command, check=False, timeout=60).returncode == -9
+    until(lambda: sessions(database) == 0, "the server has noticed that the process is gone")
     relay = Relay(database)
     relay.run_once()
     relay.close()
@@ -191,6 +224,40 @@ def test_R140_a_message_that_is_refused_for_good_does_not_block_the_others(
     with psycopg.connect(database) as connection:
         rows = connection.execute("SELECT error FROM pillarbox.outbox").fetchall()
     assert "priority must be" in rows[0][0]
+
+
+def test_R140_messages_wait_while_their_mailbox_can_not_be_opened(
+    database: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or take messages: the relay lacks a right or an extra, or there is no such queue yet."""
+    problems: dict[str, Exception] = {
+        "file": MailboxStorageError("the store is open in process 1"),
+        "rediss": RefusedError("orders", "NOPERM this user has no permissions"),
+        "http": AccessDeniedError("no such key"),
+        "https": InvalidParameterError("name", "orders", "a queue that exists"),
+        "sqs": MissingExtraError("a mailbox on SQS needs boto3"),
+    }
+    with psycopg.connect(database) as connection:
+        for scheme in problems:
+            url = "file:nowhere/orders" if scheme == "file" else f"{scheme}://nowhere/orders"
+            Outbox(connection, url, str).send("a")
+        Outbox(connection, target, str).send("a")
+
+    def open_if_possible(url: str, kind: type[bytes]) -> object:
+        problem = problems.get(url.partition(":")[0])
+        if problem is not None:
+            raise problem
+        return open_mailbox(url, kind)
+
+    monkeypatch.setattr("pillarbox.mailbox.postgres.relay.open_mailbox", open_if_possible)
+    relay = Relay(database)
+    assert relay.run_once() == 1
+    assert len(relay.problems) == len(problems)
+    relay.close()
+    assert bodies(target) == ["a"]
+    with psycopg.connect(database) as connection:
+        errors = connection.execute("SELECT error FROM pillarbox.outbox").fetchall()
+    assert errors == [(None,)] * len(problems)
 
 
 def test_R140_an_outbox_for_asyncio(database: str, target: str) -> None:

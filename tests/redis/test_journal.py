@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -114,3 +115,16 @@ def test_R74_without_it_there_is_no_stream() -> None:
     with open_box() as box:
         box.send("a")
         assert history(box.name) == []
+
+
+def test_R74_an_event_has_the_attributes_of_the_user_only() -> None:
+    with open_box(journal=True) as box:
+        box.send("a", attributes={"colour": "red"}, reply_to="answers")
+        (sent,) = read(f"{shared_server().url}/{box.name}")
+        assert sent.attributes == {"colour": "red"}
+
+
+def test_R74_a_url_without_a_queue_has_no_history() -> None:
+    for read_or_trim in (read, partial(trim, before="1-0")):
+        with pytest.raises(InvalidParameterError, match="of the form"):
+            read_or_trim(f"{shared_server().url}/")

@@ -64,11 +64,40 @@ def test_R36_a_database_may_be_in_the_url() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["redis://host", "redis://host/", "redis+lost://host/name", "redis+sentinel://host/name"],
+    [
+        "redis://host",
+        "redis://host/",
+        "redis+lost://host/name",
+        "redis+sentinel://host/name",
+        "redis://host/shop/name",  # is no number of a database
+        "redis://host/1/2/name",
+    ],
 )
 def test_R36_a_url_that_names_no_mailbox_is_refused(url: str) -> None:
     with pytest.raises(InvalidParameterError, match="url"):
         open_url(url, str)
+
+
+def test_R36_a_seed_may_be_an_ipv6_address() -> None:
+    url = "redis+cluster://[::1]:7000,[fe80::2],three/orders"
+    servers, _, _ = servers_of_url(url, asynchronous=False)
+    assert servers.seeds == [("::1", 7000), ("fe80::2", 6379), ("three", 6379)]
+
+
+def test_R36_values_in_the_query_are_decoded_once() -> None:
+    url = "redis://host/orders?client_name=a%26db=3%2B%25"
+    servers, _, _ = servers_of_url(url, asynchronous=False)
+    assert servers.options["client_name"] == "a&db=3+%"
+    assert servers.options["db"] == 0
+
+
+def test_R36_an_existing_queue_opened_with_create_false_takes_a_policy_and_a_journal() -> None:
+    with open_box() as box:
+        options: Any = {"dead_letters": DeadLetterPolicy(1), "journal": True}
+        with open_box(name=box.name, create=False, **options) as other:
+            settings = other._verbs.settings
+            assert settings is not None
+            assert (settings.dead, settings.journal) == (f"{box.name}_dlq", True)
 
 
 def test_R36_seeds_user_and_password_are_read_from_the_url() -> None:

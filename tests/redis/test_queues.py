@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from pillarbox import DeadLetterPolicy, InvalidParameterError
-from pillarbox.mailbox.redis import delete_queue, list_queues
+from pillarbox.mailbox.redis import delete_queue, list_queues, pause_queue
 from pillarbox.mailbox.redis.keys import PARTS
 from pillarbox.testing.redis import RedisServer, directory, free_ports, shared_cluster
 from tests.redis.world import new_name, open_box
@@ -105,3 +106,11 @@ def test_R36_what_is_not_there_cannot_be_deleted(empty: RedisServer) -> None:
     with pytest.raises(InvalidParameterError, match="an existing queue"):
         delete_queue(f"{empty.url}/nothing")
     assert empty.ask("KEYS", "*") == []
+
+
+def test_R36_the_error_for_a_missing_queue_shows_no_password(empty: RedisServer) -> None:
+    url = empty.url.replace("//", "//default:secret@")
+    for verb in (delete_queue, partial(pause_queue, paused=True)):
+        with pytest.raises(InvalidParameterError, match="an existing queue") as refused:
+            verb(f"{url}/nothing")
+        assert "secret" not in str(refused.value)

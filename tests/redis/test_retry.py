@@ -18,7 +18,10 @@ from pillarbox import (
 )
 from pillarbox.mailbox.redis import RefusedError
 from pillarbox.mailbox.redis.call import Call
-from pillarbox.mailbox.redis.retry import RedisAttempts
+from pillarbox.mailbox.redis.errors import RedisAttempts
+from pillarbox.mailbox.redis.shared import RedisSharedStore
+from pillarbox.mailbox.redis.wire import Delivery
+from pillarbox.mailbox.shared import StaleQueueError
 
 # As Redis 7 writes them.
 PASSING = [
@@ -84,3 +87,43 @@ def test_R33_pauses_grow_to_half_a_second_and_differ_by_chance() -> None:
     assert pauses[0] <= 0.01
     assert all(0.25 <= pause <= 0.5 for pause in pauses[6:])
     assert all(later != sooner for sooner, later in pairwise(pauses))
+
+
+def test_R141_a_cancelled_receive_of_a_queue_that_was_changed_raises_nothing() -> None:
+    store = RedisSharedStore("redis://host")
+    undo = store.queue("orders", "version", 1)._give_back(b"token", [0, [b"id", b"1"], [], [], 0])
+    assert next(undo).script.name == "release"
+    with pytest.raises(StopIteration):
+        undo.throw(RefusedError("orders", "STALE the queue has another version"))
+
+
+def test_R141_counting_a_queue_that_was_changed_tells_the_broker_to_look_it_up_again() -> None:
+    counting = RedisSharedStore("redis://host").queue("orders", "version", 1).stats()
+    next(counting)
+    with pytest.raises(StaleQueueError):
+        counting.throw(RefusedError("orders", "STALE the queue has another version"))
+
+
+def test_R141_calls_under_way_when_a_policy_is_set_all_get_the_keys_of_the_dead_letters() -> None:
+    """Also those whose refusal comes after another call has learned of the policy."""
+    queue = RedisSharedStore("redis://host").queue("orders", "version", 1).queue
+    calls = [queue.run("purge") for _ in range(2)]
+    for each in calls:
+        next(each)
+    for each in calls:
+        again = each.throw(RefusedError("orders", "PAIR its dead letters are under the same tag"))
+        assert again.arguments == [b"orders\0version", b"orders_dlq"]
+    with pytest.raises(RefusedError):
+        calls[0].throw(RefusedError("orders", "PAIR its dead letters are under the same tag"))
+    with pytest.raises(StaleQueueError):
+        calls[1].throw(RefusedError("orders", "STALE the queue was changed or deleted"))
+
+
+def test_R22_a_reject_that_was_done_says_so_though_the_other_server_can_not_be_reached() -> None:
+    verbs = RedisSharedStore("redis://host").queue("orders", "", 1)
+    rejecting = verbs._reject([Delivery(b"id", b"token", 1, b"", b"0", None)], "spoiled")
+    next(rejecting)
+    assert rejecting.send([b"1", 1]).script.name == "tick"  # the dead letter is in the outbox
+    with pytest.raises(StopIteration) as done:
+        rejecting.throw(MailboxConnectionError("lost"))
+    assert done.value.value == [True]

@@ -17,7 +17,8 @@ from typing import Any
 from pillarbox import ReentrantCallError, open_async_mailbox, open_mailbox
 
 EVERY_SECONDS = 0.001
-LEASE_SECONDS = 1.0
+LEASE_SECONDS = 60.0
+SHORT_LEASE_SECONDS = 1.0  # what an interrupted task had received comes back after it
 AT_ONCE_MAX = 8
 
 
@@ -29,6 +30,7 @@ class Program:
         self.open_blocking = lambda: open_mailbox(url, str, **options)
         self.sent: list[str] = []
         self.received: list[str] = []
+        self.lease_seconds = LEASE_SECONDS
         self.handled = self.refused = self.interrupted = 0
         self.numbers = count()
 
@@ -38,7 +40,7 @@ class Program:
         self.sent.append(body)
 
     async def receive(self, box: Any, wait: float = 0) -> None:
-        found = await box.receive(visibility_timeout=LEASE_SECONDS, wait_time_seconds=wait)
+        found = await box.receive(visibility_timeout=self.lease_seconds, wait_time_seconds=wait)
         for message in found:
             # Written down before it is acknowledged: what an interrupt makes uncertain comes again.
             self.received.append(message.body)
@@ -48,7 +50,7 @@ class Program:
     async def drain(self) -> None:
         async with self.open() as box:
             while await box.approximate_count():
-                await self.receive(box, 2 * LEASE_SECONDS)
+                await self.receive(box, 2 * SHORT_LEASE_SECONDS)
 
 
 def ticking(handler: Callable[..., object]) -> None:
@@ -118,6 +120,7 @@ async def blocking(program: Program, rounds: int) -> None:
 
 def interrupting(program: Program, rounds: int) -> None:
     """Ctrl-C, again and again: each cancels the task that uses the mailbox."""
+    program.lease_seconds = SHORT_LEASE_SECONDS
 
     async def work() -> None:
         async with program.open() as box:

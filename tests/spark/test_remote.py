@@ -26,9 +26,8 @@ from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.broker import AccessDeniedError
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.spark.errors import DataLossError
-from pillarbox.spark.open_history import open_history, position
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.readers import BatchReader, StreamReader
+from pillarbox.spark.readers import BatchReader, StreamReader, open_history, position
 from pillarbox.testing.broker import running_broker
 from tests.spark.support import contents, numbered, to_the_end
 

@@ -135,6 +135,19 @@ def test_R73_retention_never_forgets_the_last_step(tmp_path: Path) -> None:
     assert last.hash == step(0, 5).hash
 
 
+def test_R73_the_pin_that_version_0_2_gave_a_processor_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    publish(str(path), named_step("my job", "monday"), [b"a"], run="one")
+    with Log.open(path) as log:
+        for pin in log.pins():
+            log.unpin(pin.removeprefix("pin:"))
+        log.pin("processor.my_job", 0)
+    publish(str(path), named_step("my job", "tuesday"), [b"b"], run="one")
+    with Log.open(path, readonly=True) as log:
+        (pin,) = log.pins()
+        assert pin.startswith("pin:processor.my_job-")
+
+
 def test_R82_commits_of_others_are_none_of_our_business(tmp_path: Path) -> None:
     with Log.open(tmp_path / "log") as log:
         log.append_committed([b"x"], b"something else")

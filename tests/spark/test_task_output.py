@@ -17,11 +17,9 @@ from pyspark import TaskContext, cloudpickle
 from pillarbox import open_mailbox
 from pillarbox.log import Log
 from pillarbox.log.frame import EncodedRecords, encode_records
-from pillarbox.spark import task_output
 from pillarbox.spark.errors import FencedError, OptionError
 from pillarbox.spark.mailbox_sink import MailboxSink, MailboxStreamWriter
-from pillarbox.spark.sink import LogBatchWriter
-from pillarbox.spark.task_output import TaskOutput, encoded_records, plain_records
+from pillarbox.spark.sink import RUN, LogBatchWriter, TaskOutput, encoded_records, plain_records
 from tests.spark.support import contents
 
 ROWS = 350
@@ -33,7 +31,7 @@ def as_task(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def become(run: str) -> None:
         context = SimpleNamespace(
-            getLocalProperty=lambda name: run if name == task_output.RUN else None,
+            getLocalProperty=lambda name: run if name == RUN else None,
             partitionId=lambda: 0,
         )
         monkeypatch.setattr(TaskContext, "get", lambda: context)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pillarbox import InvalidParameterError
-from pillarbox.mailbox.sqs.address import QueueAddress, address_of, dead_letter_name
+from pillarbox import DeadLetterPolicy, InvalidParameterError
+from pillarbox.mailbox.sqs.address import QueueAddress, address_of
 
 PLACES = {
     "orders": QueueAddress("orders"),
@@ -65,5 +65,5 @@ def test_R34_what_is_no_text_names_no_queue(where: Any) -> None:
 
 
 def test_R39_the_dead_letters_of_a_fifo_queue_are_fifo() -> None:
-    assert dead_letter_name("orders") == "orders_dlq"
-    assert dead_letter_name("orders.fifo") == "orders_dlq.fifo"
+    assert DeadLetterPolicy().queue_of("orders") == "orders_dlq"
+    assert DeadLetterPolicy().queue_of("orders.fifo") == "orders_dlq.fifo"

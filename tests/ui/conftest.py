@@ -70,7 +70,7 @@ def _pipeline(path: Path) -> StatusFile:
     known = status.of("add_up")
     known.state, known.rows, known.read = "running", 3, {"orders": 3}
     known.steps, known.step = 1, 0
-    status.note_duration("add_up", 120)
+    status.note_duration("add_up", 0, 120)
     return status
 
 

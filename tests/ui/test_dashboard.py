@@ -250,12 +250,13 @@ def test_R88_a_pipeline_is_drawn_with_its_lag(page: Page, scene: Scene, pictures
     expect(row).to_contain_text("orders")
     known = scene.status.of("add_up")
     known.steps, known.error = 2, "the scales are broken"
-    scene.status.note_duration("add_up", 345)
+    scene.status.note_duration("add_up", 1, 345)
     expect(row).to_contain_text("345", timeout=10_000)  # by itself
     expect(row).to_contain_text("the scales are broken")
     expect(row.locator("polyline")).to_be_visible()  # how long its steps took
-    picture = page.locator("img[data-live]")
-    assert picture.evaluate("image => image.complete && image.naturalWidth > 0")
+    # It may be loading again just now.
+    picture = "document.querySelector('img[data-live]')"
+    page.wait_for_function(f"{picture}.complete && {picture}.naturalWidth > 0")
     drawn = page.request.get(f"{scene.url}/dashboard/pipelines/tea/graph.svg").text()
     assert "lag 2" in drawn
     page.screenshot(path=pictures / "pipeline.png")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from pillarbox import open_mailbox
 from pillarbox.dashboard import Pipelines, mount
 from pillarbox.log import LogReader, RealDisk
 from pillarbox.pipeline.errors import PipelineError
@@ -102,3 +103,19 @@ def test_R87_records_of_a_typed_log_need_the_code_of_the_pipeline(tmp_path: Path
     assert not summary.failures("add_up").can_redrive
     with pytest.raises(PipelineError, match="add_up --redrive"):
         summary.redrive("add_up")
+
+
+def test_R87_nothing_is_appended_to_the_history_of_a_mailbox(tmp_path: Path) -> None:
+    status = _pipeline(tmp_path / "tea")
+    fail(tmp_path / "tea", b"{}")
+    status.status.logs["orders"] = f"file:{tmp_path}/store/orders"
+    status.save()
+    with open_mailbox(status.status.logs["orders"], bytes) as orders:
+        orders.send(b"{}")
+    summary = Pipelines([tmp_path]).find("tea")
+    assert summary is not None
+
+    with pytest.raises(PipelineError, match="store/orders is a mailbox"):
+        summary.redrive("add_up")
+
+    assert not (tmp_path / "store" / "orders").exists()

@@ -23,6 +23,23 @@ from tests.model.sameness import view
 from tests.model.world import SECOND, NoPulse, Parked
 
 STEPS = 400
+OPTIONS: list[Any] = [
+    {"priority": 7},
+    {"priority": 255, "attributes": {"tea": "Assam"}},
+    {"attributes": {}},
+    {"attributes": {"Pillarbox.Priority": "1"}},
+    {"attributes": None, "priority": 0},
+    {"priority": 256},
+    {"priority": True},
+    {"priority": 1.0},
+    {"attributes": {"tea": 1}},
+    {"attributes": ["tea"]},
+    {"attributes": {"tea": "x" * (1 << 20)}},
+    {"reply_to": "answers"},
+    {"group": "g"},
+    {"delay_seconds": 5},
+    {"teas": 1},
+]
 Box = InMemoryMailbox[str]
 
 
@@ -71,8 +88,8 @@ class Twins:
 
     def send(self) -> None:
         options: Any = {}
-        if self.special and self.rng.random() < 0.2:
-            options = self.rng.choice(({"priority": 7}, {"group": "g"}, {"delay_seconds": 5}))
+        if self.special and self.rng.random() < 0.4:
+            options = self.rng.choice(OPTIONS)
         self._both(
             lambda: self.quick.send("a", **options),
             lambda: LocalMailbox.send(self.slow, "a", **options),
@@ -87,9 +104,7 @@ class Twins:
         got = self.quick.receive(**options)
         expected = LocalMailbox.receive(self.slow, **options)
         self.seen["received"] += 1
-        assert [(m.body, m.delivery_count, m.enqueued_at, m.priority) for m in got] == [
-            (m.body, m.delivery_count, m.enqueued_at, m.priority) for m in expected
-        ]
+        assert list(map(shown, got)) == list(map(shown, expected))
         self.held += zip(got, expected, strict=True)
 
     def acknowledge(self) -> None:
@@ -146,6 +161,11 @@ class Twins:
             except Exception as error:  # noqa: BLE001  # whatever it is, both must say it
                 answers.append(str(error))
         assert answers[0] == answers[1]
+
+
+def shown(message: Any) -> tuple[Any, ...]:
+    details = message.enqueued_at, message.priority, message.attributes
+    return message.body, message.delivery_count, *details
 
 
 @pytest.mark.parametrize("seed", range(25))

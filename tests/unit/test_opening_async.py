@@ -105,7 +105,8 @@ def test_R9_opening_leaves_the_event_loop_free(
             await asyncio.sleep(0)
         return still
 
-    assert not asyncio.run(main())
+    # A busy machine may stop the loop once; an `open` that blocks stops it each time.
+    assert not all(asyncio.run(main()) for _ in range(3))
 
 
 def test_R9_the_control_that_opens_a_blocking_mailbox_stops_the_loop() -> None:

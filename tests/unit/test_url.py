@@ -11,7 +11,7 @@ import pytest
 
 from pillarbox import InvalidParameterError, open_async_mailbox, open_mailbox
 from pillarbox.mailbox import url as url_module
-from pillarbox.mailbox.url import opener_of
+from pillarbox.mailbox.url import opener_of, without_password
 
 SCHEMES = {
     "memory:orders": "pillarbox.mailbox.memory",
@@ -66,6 +66,43 @@ def test_R36_an_absent_extra_is_named_with_its_pip_command(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert f"pip install 'pillarbox[{extra}]'" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "gopher://me:hush@host/orders",
+        "redis://me:hush@[::1/orders",
+        "redis://me:hush@\u2100/orders",
+        "redis://me:hush/2@host/orders",
+        "redis+cluster://me:hu#hush@host/orders",
+        "postgresql://me:hush@[::1/shop/orders",
+        "postgresql://me:hush?2@host/shop/orders",
+        "postgresql://me:hush%zz@host/shop/orders",
+        "postgresql://me:hush%00@host/shop/orders",
+        "http://key:hush@[::1/orders",
+        "http://key:hush@host/",
+        "http://key:hush@host:99999/orders",
+        "http://key:hush@host/orders?create=1",
+        "sqs+http://key:hush@[::1/orders",
+        "sqs+http://key:hush@host/1/2/orders",
+    ],
+)
+def test_R36_a_url_that_is_refused_is_shown_without_its_password(url: str) -> None:
+    with pytest.raises(InvalidParameterError) as refused:
+        open_mailbox(url, str)
+    assert "hu" not in str(refused.value)
+
+
+def test_R36_a_url_that_can_be_read_is_shown_with_its_hosts() -> None:
+    for url, shown in (
+        ("redis://me:secret@h1:1,h2/orders?password=secret", "redis://me@h1:1,h2/orders"),
+        ("redis://h1:1,h2:2/orders?client_name=a@b", "redis://h1:1,h2:2/orders"),
+        ("redis://[::1]/orders?client_name=a@b", "redis://[::1]/orders"),
+        ("file:./data/orders", "file:./data/orders"),
+    ):
+        assert without_password(url) == shown
+        opener_of(url)
 
 
 def test_R121_a_package_from_elsewhere_registers_its_scheme(

@@ -213,10 +213,11 @@ def test_R103_the_environment_names_the_mailbox_of_a_worker(
 def test_R103_one_variable_does_not_name_the_mailboxes_of_two_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("PILLARBOX_MAILBOX", "memory:from-the-environment")
+    monkeypatch.setenv("PILLARBOX_MAILBOX", "redis://:secret@host/from-the-environment")
     pack = find_handlers(["tests.worker.tasks:pack"])["tests.worker.tasks:pack"]
-    with pytest.raises(InvalidParameterError, match="whose workers have 2 mailboxes"):
+    with pytest.raises(InvalidParameterError, match="whose workers have 2 mailboxes") as refused:
         pack.send("tea")
+    assert "secret" not in str(refused.value)
 
 
 def test_R103_one_that_was_stopped_before_it_ran_closes_what_it_opened() -> None:

@@ -27,9 +27,8 @@ from pillarbox.log.segments import (
     why_not_named,
 )
 from pillarbox.mailbox.broker.wire import StoreListing
-from pillarbox.mailbox.compactor import SNAPSHOT_FILE, read_snapshot
 from pillarbox.mailbox.data_directory import LOG
-from pillarbox.mailbox.store_checks import faults
+from pillarbox.mailbox.store_files import SNAPSHOT_FILE, faults, read_snapshot
 
 PIECE_BYTES = 4 << 20
 _PARTIAL = ".partial"
@@ -159,9 +158,8 @@ class _Copy:
 
     def _confirm(self) -> None:
         """Record that everything copied is confirmed: it is on disk now."""
-        confirmed = ConfirmedIndex(self._log, write=True)
-        confirmed.set(self._end)
-        confirmed.close()
+        with ConfirmedIndex(self._log, write=True) as confirmed:
+            confirmed.set(self._end)
         with self._log.opened(CONFIRMED_FILE, write=True) as handle:
             sync(_disk, handle)
 

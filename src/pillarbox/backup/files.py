@@ -15,17 +15,15 @@ from typing import Protocol
 
 from pillarbox.core.errors import MailboxStorageError
 from pillarbox.log import LogError
-from pillarbox.log.confirmed import ConfirmedIndex
+from pillarbox.log.confirmed import confirmed_by_last_writer
 from pillarbox.log.directory import LogDirectory, is_segment_name
 from pillarbox.log.disk import RealDisk
 from pillarbox.log.positions import PINS, TAILERS
 from pillarbox.mailbox.broker.address import address_of
 from pillarbox.mailbox.broker.channel import channels_to
 from pillarbox.mailbox.broker.wire import ListFiles, Piece, ReadFile, StoreListing
-from pillarbox.mailbox.compactor import SNAPSHOT_FILE
 from pillarbox.mailbox.data_directory import LOG, data_directory_in
-from pillarbox.mailbox.store_settings import SETTINGS_FILE
-from pillarbox.mailbox.store_time import TIME_FILE
+from pillarbox.mailbox.store_files import SETTINGS_FILE, SNAPSHOT_FILE, TIME_FILE
 
 SNAPSHOT_HEAD_BYTES = 12  # what identifies a snapshot: its magic number and checksum
 _ATTEMPTS = 100
@@ -103,11 +101,7 @@ class StoreFiles:
         """Return the index after the last confirmed record; 0 if there is no writer to ask."""
         if self._data.writer() is None and not self._is_backup:
             return 0
-        reader = ConfirmedIndex(LogDirectory(RealDisk(), self._data.log))
-        try:
-            return reader.get() or 0
-        finally:
-            reader.close()
+        return confirmed_by_last_writer(LogDirectory(RealDisk(), self._data.log))
 
 
 class BrokerFiles:

@@ -6,14 +6,13 @@ Without keys, every client is allowed everything. `rights` says which rights a r
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
 import time
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from pillarbox.broker.config import Config, Key
@@ -101,7 +100,8 @@ class Access:
         self.token_secret = secrets.token_bytes(32)  # brokers that share a store share it
         self._account = config.account
         self._everyone = Principal(None, config.account)
-        self._accounts: dict[str, Principal] = {}  # without keys: clients of other accounts
+        # Without keys: clients of other accounts.
+        self._of_account = lru_cache(_ACCOUNTS_MAX)(partial(Principal, None))
         self.replace_keys(config.keys)
         self._skew_seconds = config.clock_skew_seconds
 
@@ -128,7 +128,8 @@ class Access:
     def principal(self, request: Request, service: str = "sqs") -> Principal:
         """Return the principal that signed this request with SigV4; without keys, anyone."""
         if not self._keys:
-            return self._anyone(account_of(request))
+            account = account_of(request)  # a client's key id names it
+            return self._of_account(account) if account else self._everyone
         signature = signature_of(request)
         key = self._keys.get(signature.signer.key_id)
         if key is None:
@@ -137,17 +138,6 @@ class Access:
             )
         verify(request, signature, key.secret, service, time.time(), self._skew_seconds)
         return self._principals[key.id]
-
-    def _anyone(self, account: str) -> Principal:
-        """Return the principal of an account: without keys, a client's key id names it."""
-        if not account:
-            return self._everyone
-        known = self._accounts.get(account)
-        if known is None:
-            if len(self._accounts) >= _ACCOUNTS_MAX:
-                self._accounts.clear()
-            known = self._accounts[account] = Principal(None, account)
-        return known
 
     def shows_key(self, request: Request) -> bool:
         """Whether the head of a request identifies its sender, before its body is read."""
@@ -183,11 +173,11 @@ class Access:
         It expires after half a day, or when the secret of its key changes.
         """
         until = int(time.time()) + _TOKEN_SECONDS_MAX
-        told = base64.urlsafe_b64encode(f"{until}.{principal.name}".encode()).decode()
-        return f"{told}.{self._seal(told, self._keys.get(principal.name))}"
+        claims = base64.urlsafe_b64encode(f"{until}.{principal.name}".encode()).decode()
+        return f"{claims}.{self._seal(claims, self._keys.get(principal.name))}"
 
-    def _seal(self, told: str, key: Key | None) -> str:
-        text = f"{told}.{key.secret if key is not None else ''}".encode()
+    def _seal(self, claims: str, key: Key | None) -> str:
+        text = f"{claims}.{key.secret if key is not None else ''}".encode()
         secret = self.token_secret
         return hashlib.blake2b(text, key=secret, digest_size=32, person=b"token").hexdigest()
 
@@ -209,13 +199,13 @@ class Access:
         return None
 
     def _by_token(self, shown: str) -> Principal | None:
-        told, _, seal = shown.removeprefix(_BEARER).rpartition(".")
+        claims, _, seal = shown.removeprefix(_BEARER).rpartition(".")
         try:
-            until, _, name = base64.urlsafe_b64decode(told).decode().partition(".")
+            until, _, name = base64.urlsafe_b64decode(claims).decode().partition(".")
         except ValueError:
             return None
         key = self._keys.get(name)
-        sealed = self._seal(told, key).encode()
+        sealed = self._seal(claims, key).encode()
         if key is None or not hmac.compare_digest(seal.encode(), sealed):
             return None
         return self._principals[name] if int(until) >= time.time() else None
@@ -226,9 +216,9 @@ class Access:
             return None
         try:
             name, _, secret = base64.b64decode(encoded, validate=True).partition(b":")
-        except (binascii.Error, ValueError):
+            key = self._keys.get(name.decode())
+        except ValueError:
             return None
-        key = self._keys.get(name.decode("latin-1"))
         expected = key.secret.encode() if key is not None else b""
         if not hmac.compare_digest(secret, expected) or key is None:
             return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from threading import Lock
 from typing import Final, TextIO
@@ -63,9 +64,11 @@ class AuditLog:
             self._file.write(msgspec.json.encode(entry).decode() + "\n")
 
     def reopen(self) -> None:
+        """Open the file again, because it was renamed; if that fails, the old one stays."""
         with self._lock:
-            self._file.close()
-            self._file = self._open()
+            before, self._file = self._file, self._open()
+        with suppress(OSError):  # a full disk: what it did not take is lost
+            before.close()
 
     def close(self) -> None:
         self._file.close()

@@ -15,10 +15,9 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from pillarbox.broker import limits
 from pillarbox.broker.attributes import checked
-from pillarbox.broker.buffers import BYTES_MAX
 from pillarbox.broker.errors import SqsError
-from pillarbox.broker.limits import BODY_BYTES_MAX
 from pillarbox.broker.queue_names import FIFO_SUFFIX
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import PRIORITY_MAX, queue_name, whole
@@ -84,17 +83,16 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     recreate_after_seconds: int = 60
     max_deliveries: int = 5  # of queues that were not created through the SQS API
     in_flight_max: int = 120_000
-    idle_seconds: float = 75.0
+    idle_seconds: float = limits.IDLE_SECONDS
     stop_seconds: float = 25.0
-    connections_max: int = 50_000
-    request_buffer_bytes_max: int = BYTES_MAX  # of all incomplete requests together
+    connections_max: int = limits.CONNECTIONS_MAX
+    request_buffer_bytes_max: int = limits.BUFFERS_BYTES_MAX  # of all incomplete requests together
     queues: dict[str, DeclaredQueue] = {}
 
     def __post_init__(self) -> None:
         whole("port", self.port, 0, 65_535)
-        whole(
-            "request_buffer_bytes_max", self.request_buffer_bytes_max, 4 * BODY_BYTES_MAX, 1 << 50
-        )
+        least = 4 * limits.BODY_BYTES_MAX
+        whole("request_buffer_bytes_max", self.request_buffer_bytes_max, least, 1 << 50)
         for account in (self.account, *(key.account for key in self.keys if key.account)):
             if not (account.isascii() and account.isdecimal() and len(account) == 12):
                 raise InvalidParameterError("account", account, "12 digits")
@@ -148,20 +146,19 @@ def load(path: str | None, flags: Mapping[str, Any], key: str | None = None) -> 
     settings: dict[str, Any] = {}
     if path is not None or os.path.exists(CONFIG_FILE):
         settings = _read(path or CONFIG_FILE)
-    given = {name: value for name, value in flags.items() if value is not None}
-    if given.get("data") == "none":
-        given["data"] = None
+    settings |= {name: value for name, value in flags.items() if value is not None}
+    if settings.get("data") == "none":
+        settings["data"] = None
     if key:
         name, _, secret = key.partition(":")
         if not name or not secret:
             raise InvalidParameterError("key", "(not shown)", "of the form id:secret")
-        given["keys"] = [*settings.get("keys", ()), {"id": name, "secret": secret}]
-    data = {**settings, **given}.get("data")
-    if data and {**settings, **given}.get("store"):
+        settings["keys"] = [*settings.get("keys", ()), {"id": name, "secret": secret}]
+    if settings.get("data") and settings.get("store"):
         wanted = "none, or not given, with a store: a broker keeps its messages in one of the two"
-        raise InvalidParameterError("data", data, wanted)
+        raise InvalidParameterError("data", settings["data"], wanted)
     try:
-        return msgspec.convert({**settings, **given}, Config)
+        return msgspec.convert(settings, Config)
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, InvalidParameterError):
             raise error.__cause__ from None  # its message is complete
@@ -173,11 +170,8 @@ def load(path: str | None, flags: Mapping[str, Any], key: str | None = None) -> 
 def _read(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
-            settings = tomllib.load(file)
+            return tomllib.load(file)
     except FileNotFoundError:
         raise InvalidParameterError("--config", path, "a file that exists") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidParameterError("--config", path, f"valid TOML ({error})") from None
-    if settings.get("data") == "none":
-        settings["data"] = None
-    return settings

@@ -14,8 +14,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from msgspec import Struct
+
 from pillarbox.broker import limits
-from pillarbox.broker.buffers import Unfinished
 from pillarbox.broker.http import Request, Response, StreamingResponse
 from pillarbox.broker.http_parser import RequestParser
 from pillarbox.logger import logger
@@ -29,23 +30,20 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 Callback = Callable[[], object]
 
 
-class PendingResponse:
+class PendingResponse(Struct, eq=False):
     """A response that has not been written yet."""
 
-    __slots__ = ("future", "is_ready", "keep_alive", "only_head", "response")
-
-    def __init__(self, keep_alive: bool, only_head: bool) -> None:
-        self.keep_alive = keep_alive
-        self.only_head = only_head
-        self.response: Response | None = None
-        self.is_ready = False  # may be written once the responses before it are
-        self.future: asyncio.Future[Response] | None = None
+    keep_alive: bool
+    only_head: bool
+    response: Response | None = None
+    is_ready: bool = False  # may be written once the responses before it are
+    future: asyncio.Future[Response] | None = None
 
 
 class Connection(asyncio.Protocol):
     """A client's connection, from accept to close."""
 
-    __slots__ = ("_backlog", "_clogged", "_closing", "_handle", "_held", "_lingers", "_out", "_parser", "_pending", "_reading", "_secure", "_server", "_streaming", "_transport", "_unflushed", "_unread", "_write", "deadline")  # fmt: skip  # noqa: E501
+    __slots__ = ("_backlog", "_clogged", "_closing", "_handle", "_held", "_lingers", "_out", "_parser", "_pending", "_reading", "_secure", "_server", "_streaming", "_transport", "_unflushed", "_unread", "_unwritten", "_write", "deadline")  # fmt: skip  # noqa: E501
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -57,6 +55,7 @@ class Connection(asyncio.Protocol):
         self._unflushed: list[Callback] = []  # of responses not yet handed to the kernel
         self._unread: list[Callback] = []  # of responses that the client may not have read
         self._clogged = False  # the client reads more slowly than we write
+        self._unwritten = 0  # bytes that waited for it when its deadline was set
         self._reading = True
         self._closing = False
         self._lingers = False  # the client may still be sending after our last response
@@ -91,19 +90,20 @@ class Connection(asyncio.Protocol):
         self._parser.close()
         if self._streaming is not None:
             self._streaming.cancel()
-        unsent = self._unflushed + (self._unread if exc is not None else [])
+        if exc is not None:
+            self._unflushed += self._unread
         while self._pending:
             pending = self._pending.popleft()
             if pending.future is not None:
                 pending.future.cancel()
             if pending.response is not None and pending.response.unsent is not None:
-                unsent.append(pending.response.unsent)
-        self._unflushed, self._unread = [], []
-        for give_back in unsent:
-            give_back()
+                self._unflushed.append(pending.response.unsent)
+        self._unread = []
+        self._give_back()
 
     def pause_writing(self) -> None:
         self._clogged = True
+        self._unwritten = self._transport.get_write_buffer_size()
         self.deadline = self._server.loop.time() + limits.WRITE_SECONDS_MAX
         self._read_on()
 
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
 
     def _take(self, request: Request, keep_alive: bool) -> None:
         """Start a complete request, or queue it behind others."""
-        if self._backlog or self._clogged or len(self._pending) >= limits.PIPELINED_MAX:
+        if self._backlog or self._is_full():
             self._backlog.append((request, keep_alive))
         else:
             self._begin(request, keep_alive)
@@ -239,8 +239,7 @@ class Connection(asyncio.Protocol):
             self._read_on()
 
     def _put(self, response: Response, keep_alive: bool, only_head: bool) -> None:
-        body = response.body
-        server = self._server
+        body, server = response.body, self._server
         if server.stopping:
             keep_alive = False
         head = response.head(server.date, keep_alive, len(body))
@@ -274,7 +273,7 @@ class Connection(asyncio.Protocol):
         while self._pending and self._pending[0].is_ready and not self._clogged:
             pending = self._pending.popleft()
             response = cast("Response", pending.response)
-            if isinstance(response, StreamingResponse):
+            if isinstance(response, StreamingResponse) and not pending.only_head:
                 self._streaming = self._server.loop.create_task(self._stream(response))
                 return
             self._put(response, pending.keep_alive, pending.only_head)
@@ -289,7 +288,7 @@ class Connection(asyncio.Protocol):
     async def _stream(self, response: StreamingResponse) -> None:
         self._closing = True  # nothing follows a stream
         self.deadline = NEVER
-        self._write(response.head(self._server.date, False, None))
+        self._write(response.head(self._server.date, False))
         try:
             async for chunk in response.chunks:
                 if self._transport.is_closing() or self._clogged:
@@ -341,10 +340,14 @@ class Connection(asyncio.Protocol):
 
     def time_out(self) -> None:
         """Disconnect a client that missed its deadline."""
-        if self._parser.began and not self._clogged:
+        if self._clogged:
+            read = self._unwritten - self._transport.get_write_buffer_size()
+            if read >= limits.WRITE_SECONDS_MAX * limits.WRITE_RATE_MIN:
+                self.pause_writing()  # wait for it once more
+            else:
+                self._transport.abort()
+        elif self._parser.began:
             self.refuse(408, "RequestTimeout", "The request was sent too slowly.", linger=False)
-        elif self._clogged:
-            self._transport.abort()
         else:
             self._transport.close()
 
@@ -380,8 +383,7 @@ class Connection(asyncio.Protocol):
             if self._secure:
                 count += min(count, limits.TLS_BUFFER_BYTES)
             self._held = count
-            request = Unfinished(count, self._parser.began, self._parser.length)
-            self._server.buffers.hold(self, request)
+            self._server.buffers.hold(self, count, self._parser.began, self._parser.length)
 
     def _drop(self) -> None:
         """Free the data of requests that will not be answered."""

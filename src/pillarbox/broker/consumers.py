@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import Final
 
+from msgspec import Struct
+
 from pillarbox.broker.http import Request
 from pillarbox.core.queue import Lease
 
@@ -17,31 +19,18 @@ CONSUMERS_MAX: Final = 1_000
 _CLIENT_CHARS_MAX: Final = 200
 
 
-class Consumer:
+class Consumer(Struct, eq=False, gc=False):
     """A client that receives from one queue."""
 
-    __slots__ = (
-        "address",
-        "client",
-        "done",
-        "failed",
-        "key",
-        "queue",
-        "received",
-        "seen_at",
-        "waiting",
-    )
-
-    def __init__(self, queue: str, address: str, key: str, client: str) -> None:
-        self.queue = queue
-        self.address = address
-        self.key = key
-        self.client = client
-        self.received = 0
-        self.done = 0
-        self.failed = 0  # nacked, rejected, or the lease expired
-        self.waiting = 0  # long polls
-        self.seen_at = 0.0
+    queue: str
+    address: str
+    key: str
+    client: str
+    received: int = 0
+    done: int = 0
+    failed: int = 0  # nacked, rejected, or the lease expired
+    waiting: int = 0  # long polls
+    seen_at: float = 0.0
 
     def hold(self, leases: Sequence[Lease]) -> None:
         """Record these as leased to this consumer."""

@@ -92,6 +92,9 @@ class StreamingResponse(Response, eq=False, kw_only=True):
 
     chunks: AsyncIterator[bytes]
 
+    def head(self, date: str, keep_alive: bool, length: int | None = None) -> bytes:
+        return Response.head(self, date, keep_alive, None)
+
 
 Answer = Response | Awaitable[Response]
 Handler = Callable[[Request], Answer]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from pillarbox.broker import errors
-from pillarbox.broker.attempts import Attempts
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.moves import MoveTask
 from pillarbox.broker.parked_polls import give_back, poll, read_bodies
-from pillarbox.broker.queue import Accepted, BrokerQueue, Counts, Delivery, Draft
+from pillarbox.broker.queue import Accepted, BrokerQueue, Delivery, Draft
 from pillarbox.broker.retention import lease_fresh
 from pillarbox.core import decide
 from pillarbox.core.errors import MailboxError
@@ -22,11 +22,42 @@ from pillarbox.core.events import Event, Removed, Scheduled, Sent
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import NEVER, Lease, Queue, Record
 from pillarbox.core.sqs_limits import VISIBILITY_SECONDS_MAX
+from pillarbox.mailbox.protocol import Stats
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.tracing import accepting
 
 if TYPE_CHECKING:
     from pillarbox.broker.sqs_request import SqsRequest
+
+
+_ATTEMPT_NS: Final = 300 * SECOND_NS
+_ATTEMPTS_MAX: Final = 10_000
+
+
+class Attempts:
+    """The messages delivered for each ReceiveRequestAttemptId of the last five minutes.
+
+    A FIFO client that lost a response can ask for it again.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[int, Sequence[Lease]]] = OrderedDict()
+
+    def keep(self, attempt: str, leases: Sequence[Lease]) -> None:
+        self._known[attempt] = (leases[0].leased_at + _ATTEMPT_NS, leases)
+        self._known.move_to_end(attempt)
+        while len(self._known) > _ATTEMPTS_MAX:
+            self._known.popitem(last=False)
+
+    def again(self, attempt: str, session: QueueSession, timeout: int) -> Sequence[Lease]:
+        """Extend and return the same leases; none if any message was touched since."""
+        until, leases = self._known.get(attempt, (0, ()))
+        now = session.store.clock.now()
+        living = now < until and all(lease.deadline > now for lease in leases)
+        if living and all(session.extend(leases, timeout)):
+            return leases
+        self._known.pop(attempt, None)
+        return ()
 
 
 class LocalQueue(BrokerQueue):
@@ -114,7 +145,7 @@ class LocalQueue(BrokerQueue):
     ) -> Sequence[Delivery]:
         broker, session = request.broker, self.session
         consumer = broker.consumers.of(request.http, self.name, request.principal.name)
-        if attempt is not None and (again := self.attempts.again(attempt, self, timeout_ns)):
+        if attempt is not None and (again := self.attempts.again(attempt, session, timeout_ns)):
             request.unsent = partial(give_back, session, again)
             return self._deliveries(again, await read_bodies(session, again))
         if session.queue.in_flight >= broker.config.in_flight_max:
@@ -136,11 +167,7 @@ class LocalQueue(BrokerQueue):
         if attempt is not None:
             self.attempts.keep(attempt, leases)
         request.unsent = partial(give_back, session, leases)
-        try:
-            bodies = session.bodies([lease.record for lease in leases], wait=False)
-        except BlockingIOError:  # the bodies are on disk: read them in a thread
-            bodies = await read_bodies(session, leases)
-        return self._deliveries(leases, bodies)
+        return self._deliveries(leases, await read_bodies(session, leases))
 
     def _deliveries(
         self, leases: Sequence[Lease], bodies: Sequence[bytes | None]
@@ -252,5 +279,7 @@ class LocalQueue(BrokerQueue):
         session, sessions = self.session, self.session.store.sessions
         return sum(session.redrive({*map(int, some)}, sessions[x]) for x, some in ids.items())
 
-    async def counts(self) -> Counts:
-        return Counts(*self.session.counts()[:3])
+    async def stats(self) -> Stats:
+        ready, scheduled, in_flight, dead, age = self.session.counts()
+        seconds = None if age is None else age / SECOND_NS
+        return Stats(ready, scheduled, in_flight, dead, seconds)

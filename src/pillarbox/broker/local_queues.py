@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pillarbox.broker.attributes import SCOPE_BEFORE, by_group, redrive_policy, with_scope
+from pillarbox.broker.attributes import SCOPE_BEFORE, by_group, redrive_policy
 from pillarbox.broker.config import DeclaredQueue, blaming_configuration
 from pillarbox.broker.errors import SqsError, no_such_queue
 from pillarbox.broker.local_queue import LocalQueue
@@ -76,9 +76,6 @@ class LocalQueues(Queues):
             self._by_url[f"{namespace}{url}"] = found
         return found
 
-    async def by_name(self, name: str, *, fresh: bool = False) -> LocalQueue:
-        return self.get(name)
-
     async def find(self, name: str) -> LocalQueue | None:
         return self.find_now(name)
 
@@ -101,7 +98,7 @@ class LocalQueues(Queues):
     async def open(self, name: str) -> None:
         self.session(name)
 
-    async def ensure(self, name: str, *, fifo: bool) -> None:
+    async def ensure(self, name: str) -> None:
         self._store.session(name)
 
     async def pause(self, name: str, *, paused: bool) -> None:
@@ -158,29 +155,25 @@ class LocalQueues(Queues):
             deduplicate_by_group=by_group(notes, now_seconds),
             fair=not name.endswith(FIFO_SUFFIX),
         )
-        links = await self._policy(name, notes["attributes"])
+        link = await self._dead_letters(name, notes["attributes"])
         session = self._store.session(plain_name(name), settings, namespace=namespace_of(name))
         stamped = {**notes, "created": now_seconds, "modified": now_seconds}
         self._store.note(session, stamped)
-        self._link(session, links)
+        self._link(session, link)
         await self._adopt(name)
         return self.get(name)
 
     async def change(self, queue: BrokerQueue, *, take_over: bool = False, **changes: Any) -> None:
         assert isinstance(queue, LocalQueue)
-        session, now_seconds = queue.session, self.now_seconds()
-        notes = {"created": now_seconds, **session.notes, **changes}
+        session, notes = queue.session, self._changed(queue.session.notes, changes)
         if "attributes" in changes:
-            notes = with_scope(notes, session.notes, now_seconds)
-            notes.setdefault("keeps", "attributes" not in session.notes)
-            link = await self._policy(queue.name, changes["attributes"])
+            link = await self._dead_letters(queue.name, changes["attributes"])
             if take_over and link is not None and not session.queue.settings.dead_on_receive:
                 with self._store.lock:
                     session.configure(dead_on_receive=True)
-            notes["modified"] = now_seconds
             self._store.note(session, notes)
             self._scopes[queue.name] = notes.get(SCOPE_BEFORE, (None, 0))[1]
-            self.settle_scopes(now_seconds)
+            self.settle_scopes(self.now_seconds())
             self._link(session, link, take_over=take_over)
         else:
             self._store.note(session, notes)
@@ -215,24 +208,19 @@ class LocalQueues(Queues):
 
     # -- dead letters ------------------------------------------------------------------------
 
-    async def _policy(
-        self, name: str, attributes: Mapping[str, str]
-    ) -> tuple[QueueSession, int] | None:
-        """Return a queue's dead-letter session and maxReceiveCount; raise if not allowed."""
-        found = await self._dead_letters(name, attributes)
-        if found is None:
-            return None
-        return self._store.sessions[found[0].name], found[1]
-
     def _link(
         self,
         session: QueueSession,
-        link: tuple[QueueSession, int] | None,
+        link: tuple[BrokerQueue, int] | None,
         *,
         take_over: bool = False,
     ) -> None:
+        """Give a queue this dead-letter queue and maxReceiveCount, or none."""
         if link is not None:
-            self._store.set_dead_letters(session, *link, chain=True)
+            target, most = link
+            self._store.set_dead_letters(
+                session, self._store.sessions[target.name], most, chain=True
+            )
         elif session.dead is not None and (take_over or session.queue.settings.dead_on_receive):
             self._store.keep_dead_letters(session)
 
@@ -254,6 +242,6 @@ class LocalQueues(Queues):
             queue = self.find_now(source)
             if queue is not None and queue.session.dead is None:
                 try:
-                    self._link(queue.session, await self._policy(queue.name, queue.given))
+                    self._link(queue.session, await self._dead_letters(queue.name, queue.given))
                 except SqsError:  # not allowed to use it
                     continue

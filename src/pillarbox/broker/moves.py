@@ -72,6 +72,7 @@ class Moves(ABC):
     """Runs the tasks of a broker. Subclasses store them."""
 
     id = ""  # of this broker, as the owner of tasks
+    _step_max: int  # messages per step
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -84,11 +85,6 @@ class Moves(ABC):
     @abstractmethod
     async def _change(self, source: str, change: Callable[[list[MoveTask]], R]) -> R:
         """Apply `change` to the tasks of a queue, store them, and return its result."""
-
-    @property
-    @abstractmethod
-    def _step_max(self) -> int:
-        """The maximum number of messages per step."""
 
     async def start(self, task: MoveTask) -> None:
         """Start a task; raise AccessDenied if its key may not send to the first targets."""
@@ -236,9 +232,7 @@ def find_task(tasks: list[MoveTask], task: MoveTask) -> MoveTask | None:
 class LocalMoves(Moves):
     """The tasks of the broker's own store, stored in the notes of their source queues."""
 
-    @property
-    def _step_max(self) -> int:
-        return SLICE
+    _step_max = SLICE
 
     def resume(self) -> None:
         """Resume the tasks that were running when the broker stopped."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -19,17 +19,16 @@ from pillarbox.broker.access import Principal
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
-from pillarbox.broker.native_protocol import NativeProtocol
+from pillarbox.broker.native_protocol import HEADERS, NativeProtocol, response
 from pillarbox.broker.native_receive import (
     AT_ONCE_MAX,
-    HEADERS,
     LARGE_BATCH,
     MICROSECOND_NS,
     NativeReceive,
-    response,
+    render,
 )
 from pillarbox.broker.pauses import Pauses
-from pillarbox.broker.peek import PeekHandler, peek_leases
+from pillarbox.broker.peek import answer_peek, peek_leases
 from pillarbox.broker.recent_answers import RecentAnswers
 from pillarbox.broker.reply_queues import ReplyQueues
 from pillarbox.broker.rights import may
@@ -66,18 +65,20 @@ class Native(NativeProtocol):
         self._store: Store = broker.store
         self._instance = secrets.token_hex(8)
         self._recent_answers = RecentAnswers(self._instance)
-        self._receiving = NativeReceive(broker, self._recent_answers, self._failed)
-        self._peek_handler = PeekHandler(broker)
+        self._slow: dict[tuple[bytes, int], asyncio.Task[Response]] = {}  # by channel and number
         self._history = History(broker.store)
         self.reply_queues = ReplyQueues(broker.store, broker.local)
 
     def handle(self, request: Request) -> Answer:
         if request.method == "GET" and request.path.startswith("/pillarbox/v1/"):
-            return self._peek_handler.handle(request, request.path.removeprefix("/pillarbox/v1/"))
+            return answer_peek(self._broker, request)
         read = self._read(request)
         if isinstance(read, Response):
             return read
         name, principal, asked = read
+        running = self._slow.get((asked.channel, asked.number))
+        if running is not None:  # a retry while the first still runs
+            return asyncio.shield(running)
         try:
             last = self._recent_answers.recall(asked)
         except UnknownOutcomeError as error:
@@ -91,27 +92,41 @@ class Native(NativeProtocol):
     def _execute(
         self, request: Request, asked: wire.Request, name: str, principal: Principal
     ) -> Answer:
-        first = asked.commands[0]
-        if isinstance(first, _READS_FILES) and len(asked.commands) == 1:
-            return self._recall(first, name, principal)
-        if len(asked.commands) == 1 and type(first) is wire.Receive:
-            try:
-                self._check(first, name, principal)
-                self.reply_queues.polled(name)
-                session = self._session(name)
-                consumer = self._broker.consumers.of(request, name, principal.name)
-                return self._receiving.answer(asked, first, session, consumer)
-            except (MailboxError, SqsError) as error:
-                return response([self._failed(error)])
+        if len(asked.commands) == 1 and isinstance(asked.commands[0], _ALONE):
+            return self._alone(request, asked, name, principal)
         if any(map(_is_long, asked.commands)):
-            return self._slowly(asked, name, principal)
+            return self._start(asked, self._slowly(asked, name, principal))
         results = [self._outcome(command, name, principal) for command in asked.commands]
         answer = response(results)
-        if not all(map(_only_looks, asked.commands)):
+        if not all(isinstance(command, wire.Looks) for command in asked.commands):
             answer.confirmation = self._broker.confirmation()
             answer.if_unconfirmed = self._unconfirmed
         self._recent_answers.keep(asked, answer.body, answer.confirmation)
         return answer
+
+    def _alone(
+        self, request: Request, asked: wire.Request, name: str, principal: Principal
+    ) -> Answer:
+        """Answer a command that may wait, for a message or for the disk."""
+        command, broker = asked.commands[0], self._broker
+        try:
+            self._check(command, name, principal)
+            if not isinstance(command, wire.Receive):
+                return self._read_files(command, name)
+            self.reply_queues.polled(name)
+            session = self._session(name)
+            consumer = broker.consumers.of(request, name, principal.name)
+            return NativeReceive(
+                broker, self._recent_answers, self._failed, asked, command, session, consumer
+            ).answer()
+        except (MailboxError, SqsError) as error:
+            return response([self._failed(error)])
+
+    async def _read_files(self, command: wire.Command, name: str) -> Response:
+        try:
+            return response([await self._history.answer(command, name)])
+        except MailboxError as error:
+            return response([self._failed(error)])
 
     def _outcome(self, command: wire.Command, name: str, principal: Principal) -> wire.Result:
         try:
@@ -123,6 +138,25 @@ class Native(NativeProtocol):
             return _VERBS[type(command)](self, command, name)
         except (MailboxError, SqsError) as error:
             return self._failed(error)
+
+    def _start(
+        self, asked: wire.Request, work: Coroutine[Any, Any, Response]
+    ) -> asyncio.Future[Response]:
+        """Run a long request to its end, even if its client disconnects: a retry gets the result.
+
+        If it were cancelled, a retry would do again what was done already.
+        """
+        key = asked.channel, asked.number
+        task = self._slow[key] = self._broker.loop.create_task(work)
+        task.add_done_callback(lambda _: self._slow.pop(key))
+        return asyncio.shield(task)
+
+    async def stop(self) -> None:
+        """Cancel the long requests whose clients have disconnected."""
+        running = list(self._slow.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     async def _slowly(self, asked: wire.Request, name: str, principal: Principal) -> Response:
         """Run commands that may touch every message, or every queue, with pauses for others."""
@@ -171,13 +205,6 @@ class Native(NativeProtocol):
             answers += cast("wire.Settled", _VERBS[type(command)](self, some, name)).value
             await pauses.pause()
         return wire.Settled(answers)
-
-    async def _recall(self, command: wire.Command, name: str, principal: Principal) -> Response:
-        try:
-            self._check(command, name, principal)
-            return response([await self._history.answer(command, name)])
-        except (MailboxError, SqsError) as error:
-            return response([self._failed(error)])
 
     def _unconfirmed(self, error: Exception) -> Response:
         """Return the error response for a write that the disk failed to confirm."""
@@ -235,7 +262,7 @@ class Native(NativeProtocol):
     def _peek(self, command: wire.Peek, name: str) -> wire.Result:
         session, room = self._session(name), wire.ANSWER_BYTES_MAX
         found = peek_leases(session, command.state, command.count, command.skip, room)
-        return wire.Delivered([self._receiving.render(session, *each) for each in found])
+        return wire.Delivered([render(session, *each) for each in found])
 
     async def _redrive(self, command: wire.Redrive, name: str, principal: Principal) -> wire.Result:
         def allow(targets: Iterable[str]) -> None:
@@ -287,15 +314,15 @@ class Native(NativeProtocol):
         return wire.Done(1)
 
     async def _list_queues(self, principal: Principal) -> wire.Result:
-        told: list[wire.QueueLine] = []
+        lines: list[wire.QueueLine] = []
         for name in sorted(self._store.sessions):
             session = self._store.sessions.get(name)
             # A line shows more than the name, so it takes another right.
             if session is not None and may(principal, "GetQueueAttributes", name):
-                told.append(_line(session))
-                if len(told) % SLICE == 0:
+                lines.append(_line(session))
+                if len(lines) % SLICE == 0:
                     await asyncio.sleep(0)
-        return wire.ListedQueues(told)
+        return wire.ListedQueues(lines)
 
 
 def _line(session: QueueSession) -> wire.QueueLine:
@@ -312,7 +339,7 @@ def _not_alone() -> wire.Result:
     )
 
 
-_READS_FILES = (wire.Outline, wire.Recall, wire.ListFiles, wire.ReadFile)
+_ALONE = (wire.Receive, wire.Outline, wire.Recall, wire.ListFiles, wire.ReadFile)
 _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Send: Native._send,
     wire.Acknowledge: lambda n, c, q: n._settle(c.handles, q, QueueSession.acknowledge),
@@ -332,15 +359,10 @@ _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Tally: lambda n, c, q: wire.Tallied(n._session(q).counts()),
     wire.Declare: Native._declare,
     wire.Pause: Native._pause,
-    **dict.fromkeys((wire.Receive, *_READS_FILES), lambda n, c, q: _not_alone()),
+    **dict.fromkeys(_ALONE, lambda n, c, q: _not_alone()),
 }
 _BY_HANDLES = (wire.Acknowledge, wire.Nack, wire.Extend, wire.Release, wire.Reject)
 _LONG = frozenset((wire.Delete, wire.Drop, wire.Redrive, wire.ListQueues, wire.Peek))
-
-
-def _only_looks(command: wire.Command) -> bool:
-    """Whether a command writes nothing that its response must wait for."""
-    return isinstance(command, wire.Tally | wire.Hello | wire.Describe)
 
 
 def _is_long(command: wire.Command) -> bool:

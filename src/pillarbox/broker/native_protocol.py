@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from pillarbox.broker.access import Principal
 from pillarbox.broker.errors import SqsError, for_sqs_only, of_mailbox
 from pillarbox.broker.http import Request, Response
-from pillarbox.broker.native_receive import response
 from pillarbox.broker.rights import NATIVE
 from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.mailbox.broker import wire
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
 
-class Asked(NamedTuple):
-    """A request whose sender is known."""
+HEADERS: Final = {"Content-Type": "application/msgpack"}
 
-    queue: str
-    principal: Principal
-    request: wire.Request
+
+def response(results: Sequence[wire.Result]) -> Response:
+    return Response(200, wire.encode(results), HEADERS)
 
 
 class NativeProtocol:
@@ -33,8 +32,8 @@ class NativeProtocol:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def _read(self, request: Request) -> Asked | Response:
-        """Return the request, or the response that refuses it."""
+    def _read(self, request: Request) -> tuple[str, Principal, wire.Request] | Response:
+        """Return the queue, the sender and the commands, or the response that refuses them."""
         version, _, name = request.path.removeprefix("/pillarbox/").partition("/")
         if request.method != "POST" or version != "v1":
             return Response(404, b"POST /pillarbox/v1/{queue} is all there is here")
@@ -44,7 +43,7 @@ class NativeProtocol:
             principal = self._broker.access.known(request)
             if principal.has_own_account:
                 raise for_sqs_only()
-            return Asked(name, principal, wire.decode_request(request.body))
+            return name, principal, wire.decode_request(request.body)
         except SqsError as error:
             self._broker.metrics.errors[error.kind.code] += 1
             return Response(401, error.message.encode())

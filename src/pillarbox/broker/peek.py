@@ -48,45 +48,42 @@ _JSON: Final = {
 _ASK: Final = {**_JSON, **LOG_IN}
 
 
-class PeekHandler:
-    """Shows the messages of a queue."""
+def answer_peek(broker: Broker, request: Request) -> Answer:
+    """Answer `GET /pillarbox/v1/{queue}/messages`."""
+    path = request.path.removeprefix("/pillarbox/v1/")
+    if not path.endswith(_ENDING):
+        return Response(404, b"GET /pillarbox/v1/{queue}/messages?state=ready&max=10\n")
+    name = path.removesuffix(_ENDING)
+    try:
+        principal = broker.access.known(request)
+        if principal.has_own_account:
+            raise for_sqs_only()
+        broker.rights.check_native(principal, _PEEK, name)
+        queue = broker.local.get(name)
+        state, most = _wanted(dict(parse_qsl(request.query)))
+    except SqsError as error:
+        broker.metrics.errors[error.kind.code] += 1
+        body = {"__type": error.kind.shape, "message": error.message}
+        headers = _ASK if error.name == "MissingAuthenticationToken" else _JSON
+        return Response(error.kind.status, msgspec.json.encode(body), headers)
+    return asyncio.to_thread(_show, broker, queue, state, most)  # bodies may be on disk
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
 
-    def handle(self, request: Request, path: str) -> Answer:
-        """Answer a request; `path` is the part after the version: `{queue}/messages`."""
-        if not path.endswith(_ENDING):
-            return Response(404, b"GET /pillarbox/v1/{queue}/messages?state=ready&max=10\n")
-        name = path.removesuffix(_ENDING)
-        try:
-            principal = self._broker.access.known(request)
-            if principal.has_own_account:
-                raise for_sqs_only()
-            self._broker.rights.check_native(principal, _PEEK, name)
-            queue = self._broker.local.get(name)
-            state, most = _wanted(dict(parse_qsl(request.query)))
-        except SqsError as error:
-            self._broker.metrics.errors[error.kind.code] += 1
-            body = {"__type": error.kind.shape, "message": error.message}
-            headers = _ASK if error.name == "MissingAuthenticationToken" else _JSON
-            return Response(error.kind.status, msgspec.json.encode(body), headers)
-        return asyncio.to_thread(self._show, queue, state, most)  # bodies may be on disk
+def _show(broker: Broker, queue: LocalQueue, state: str, most: int) -> Response:
+    found = [
+        _message(broker, queue, lease, body)
+        for lease, body in peek_leases(queue.session, state, most, 0, _BYTES_MAX)
+        if body is not None  # else lost to disk damage
+    ]
+    return Response(200, msgspec.json.encode({"Messages": found}), _JSON)
 
-    def _show(self, queue: LocalQueue, state: str, most: int) -> Response:
-        found = [
-            self._message(queue, lease, body)
-            for lease, body in peek_leases(queue.session, state, most, 0, _BYTES_MAX)
-            if body is not None  # else lost to disk damage
-        ]
-        return Response(200, msgspec.json.encode({"Messages": found}), _JSON)
 
-    def _message(self, queue: LocalQueue, lease: Lease, body: bytes) -> dict[str, Any]:
-        key = lease.record.key
-        delivery = Delivery(self._broker.store.message_id(key), "", key, lease, body)
-        message = sqs_message(self._broker, queue, delivery, _EVERYTHING)
-        del message["ReceiptHandle"]
-        return message
+def _message(broker: Broker, queue: LocalQueue, lease: Lease, body: bytes) -> dict[str, Any]:
+    key = lease.record.key
+    delivery = Delivery(broker.store.message_id(key), "", key, lease, body)
+    message = sqs_message(broker, queue, delivery, _EVERYTHING)
+    del message["ReceiptHandle"]
+    return message
 
 
 def peek_leases(

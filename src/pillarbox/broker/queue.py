@@ -9,17 +9,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from pillarbox.broker import policies
-from pillarbox.broker.attributes import allow_policy, redrive_policy, with_defaults
-from pillarbox.broker.errors import SqsError, invalid_value, no_access
+from pillarbox.broker.attributes import (
+    DEFAULTS,
+    allow_policy,
+    redrive_policy,
+    with_defaults,
+    with_scope,
+)
+from pillarbox.broker.errors import SqsError, invalid_value, no_access, no_such_queue
 from pillarbox.broker.queue_names import FIFO_SUFFIX, namespace_of, owner_and_name
 from pillarbox.broker.sigv4 import region_of
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import NEVER, Extra, Lease
+from pillarbox.mailbox.protocol import Stats
 
 if TYPE_CHECKING:
     from pillarbox.broker.config import DeclaredQueue
@@ -56,16 +63,10 @@ class Delivery(Struct, eq=False, gc=False):
     body: bytes
 
 
-class Counts(NamedTuple):
-    """The number of messages in each state."""
+class BrokerQueue(ABC):
+    """A queue's attributes, parsed from its notes, and its operations."""
 
-    ready: int
-    scheduled: int
-    in_flight: int
-
-
-class QueueAttributes:
-    """The attributes of a queue, parsed from its notes."""
+    fair = False  # on a standard queue, whether groups are tenants that get fair shares
 
     def __init__(self, name: str, notes: dict[str, Any]) -> None:
         self.name = name
@@ -83,23 +84,13 @@ class QueueAttributes:
         self.visibility_ns = int(known["VisibilityTimeout"]) * SECOND_NS
         self.delay_ns = int(known["DelaySeconds"]) * SECOND_NS
         self.wait_ns = int(known["ReceiveMessageWaitTimeSeconds"]) * SECOND_NS
-        # A queue that a mailbox created keeps its messages, unless the SQS API changes that.
-        promised = notes.get("keeps", "attributes" not in notes)
-        forever = promised and "MessageRetentionPeriod" not in self.given
-        kept = int(known["MessageRetentionPeriod"]) * SECOND_NS
-        self.retention_ns = NEVER if forever else kept
+        self.retention_ns = retention_ns(notes)
         self.bytes_max = int(known["MaximumMessageSize"])
         self.content_based = known.get("ContentBasedDeduplication", "").lower() == "true"
 
     def attributes(self) -> dict[str, str]:
         """Every settable attribute, with defaults for those that were not given."""
         return with_defaults(self.given, fifo=self.fifo)
-
-
-class BrokerQueue(QueueAttributes, ABC):
-    """A queue's attributes and operations."""
-
-    fair = False  # on a standard queue, whether groups are tenants that get fair shares
 
     @property
     def dead_letters(self) -> tuple[str, int] | None:
@@ -111,8 +102,10 @@ class BrokerQueue(QueueAttributes, ABC):
         """The offset from message times to Unix time."""
         return 0
 
-    @abstractmethod
-    async def send_one(self, draft: Draft) -> Accepted: ...
+    async def send_one(self, draft: Draft) -> Accepted:
+        (accepted,) = await self.send((draft,))
+        assert isinstance(accepted, Accepted), "an error about a single message is raised"
+        return accepted
 
     @abstractmethod
     async def send(self, drafts: Sequence[Draft]) -> Sequence[Accepted | SqsError]:
@@ -127,8 +120,10 @@ class BrokerQueue(QueueAttributes, ABC):
         Sets `request.unsent`, which returns them if the client disconnects before the response.
         """
 
-    @abstractmethod
-    async def delete_one(self, handle: str | None) -> None: ...
+    async def delete_one(self, handle: str | None) -> None:
+        (error,) = await self.delete((handle,))
+        if error is not None:
+            raise error
 
     @abstractmethod
     async def delete(self, handles: Sequence[str | None]) -> Sequence[SqsError | None]:
@@ -157,7 +152,18 @@ class BrokerQueue(QueueAttributes, ABC):
         """
 
     @abstractmethod
-    async def counts(self) -> Counts: ...
+    async def stats(self) -> Stats: ...
+
+
+def retention_ns(notes: Mapping[str, Any]) -> int:
+    """Return how long a queue with these notes keeps its messages.
+
+    A queue that a mailbox created keeps them, unless the SQS API changes that.
+    """
+    period = notes.get("attributes", {}).get("MessageRetentionPeriod")
+    if period is None and notes.get("keeps", "attributes" not in notes):
+        return NEVER
+    return int(period or DEFAULTS["MessageRetentionPeriod"]) * SECOND_NS
 
 
 class Queues(ABC):
@@ -207,9 +213,12 @@ class Queues(ABC):
             raise principal.denied(action, arn)
         raise no_access()
 
-    @abstractmethod
     async def by_name(self, name: str, *, fresh: bool = False) -> BrokerQueue:
         """Return the queue with this name in the store; raise if there is none."""
+        found = await self.find(name)
+        if found is None:
+            raise no_such_queue()
+        return found
 
     @abstractmethod
     async def find(self, name: str) -> BrokerQueue | None: ...
@@ -226,7 +235,7 @@ class Queues(ABC):
         """Create the queue with the broker's own dead-letter policy, unless it exists."""
 
     @abstractmethod
-    async def ensure(self, name: str, *, fifo: bool) -> None:
+    async def ensure(self, name: str) -> None:
         """Create the queue without a dead-letter policy, unless it exists."""
 
     @abstractmethod
@@ -248,6 +257,16 @@ class Queues(ABC):
     @abstractmethod
     async def sources_of(self, queue: BrokerQueue) -> Sequence[str]:
         """Return the queues that use this one as their dead-letter queue."""
+
+    def _changed(self, old: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the notes of a queue after a change."""
+        now_seconds = self.now_seconds()
+        notes = {"created": now_seconds, **old, **changes}
+        if "attributes" not in changes:
+            return notes
+        notes.setdefault("keeps", "attributes" not in old)
+        notes["modified"] = now_seconds
+        return with_scope(notes, old, now_seconds)
 
     async def _dead_letters(
         self, name: str, attributes: Mapping[str, str]

@@ -22,9 +22,9 @@ class Quota:
 
     def __init__(self, key: Key) -> None:
         self._key = key.id
-        limits = (key.requests_per_second, key.messages_per_second, key.bytes_per_second)
-        self._limits = limits
-        self._left = [limit or 0.0 for limit in limits]
+        given = {name: getattr(key, name) for name in _NAMES}
+        self.limits = {name: limit for name, limit in given.items() if limit is not None}
+        self._left = dict(self.limits)
         self._at = time.monotonic()
 
     def charge(self, params: Any) -> None:
@@ -34,26 +34,23 @@ class Quota:
         """
         now = time.monotonic()
         seconds, self._at = now - self._at, now
-        for i, limit in enumerate(self._limits):
-            if limit is not None:
-                self._left[i] = min(limit, self._left[i] + seconds * limit)
-        costs = (1, *_sent(params))
-        for name, limit, left, cost in zip(_NAMES, self._limits, self._left, costs, strict=True):
-            if limit is not None and cost and left <= 0:
+        costs = dict(zip(_NAMES, (1, *_sent(params)), strict=True))
+        for name, limit in self.limits.items():
+            self._left[name] = min(limit, self._left[name] + seconds * limit)
+        for name, limit in self.limits.items():
+            if costs[name] and self._left[name] <= 0:
                 raise SqsError(
                     "RequestThrottled",
                     f"Key {self._key} has used up its quota ({name} = {limit:g}); try again later.",
                 )
-        for i, cost in enumerate(costs):
-            self._left[i] -= cost
+        for name in self.limits:
+            self._left[name] -= costs[name]
 
 
 def quota_of(key: Key | None) -> Quota | None:
     """Return the quota of a key; None if it is unlimited."""
-    if key is None:
-        return None
-    limits = (key.requests_per_second, key.messages_per_second, key.bytes_per_second)
-    return Quota(key) if any(limit is not None for limit in limits) else None
+    quota = None if key is None else Quota(key)
+    return quota if quota is not None and quota.limits else None
 
 
 def _sent(params: Any) -> tuple[int, int]:

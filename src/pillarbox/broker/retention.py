@@ -6,7 +6,7 @@ line out of order, and scheduled ones, are scanned periodically, a few at a time
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,7 +57,7 @@ def sweep(queue: LocalQueue) -> Iterator[int]:
         state = queue.session.queue
         keys = iter([*state.out_of_order, *state.schedule.keys()])
     while some := list(islice(keys, SLICE)):
-        yield _delete(queue, some)
+        yield _delete_strays(queue, some)
 
 
 def next_look(queue: LocalQueue) -> int:
@@ -79,8 +79,7 @@ def born(record: Record) -> int:
 
 
 def _delete_heads(queue: LocalQueue) -> int:
-    def decide_events(state: Queue, now: int) -> list[Removed]:
-        latest = now - queue.retention_ns
+    def expired(state: Queue, latest: int) -> list[int]:
         old: list[int] = []
         lines: list[Lane[Any]] = [*state.lanes.values(), *state.returned.values()]
         for line in lines:
@@ -88,20 +87,24 @@ def _delete_heads(queue: LocalQueue) -> int:
                 if item.__class__ is not Record or born(item) > latest:
                     break
                 old.append(item.key)
-        return [Removed(old, expired=True)] if old else []
+        return old
 
-    return _count(queue.session.step(decide_events))
+    return _delete(queue, expired)
 
 
-def _delete(queue: LocalQueue, keys: Sequence[int]) -> int:
-    def decide_events(state: Queue, now: int) -> list[Removed]:
-        latest = now - queue.retention_ns
+def _delete_strays(queue: LocalQueue, keys: Sequence[int]) -> int:
+    def expired(state: Queue, latest: int) -> list[int]:
         found = (find(state, key) or state.schedule.find(key) for key in keys)
-        old = [each.key for each in found if each is not None and born(each) <= latest]
-        return [Removed(old, expired=True)] if old else []
+        return [each.key for each in found if each is not None and born(each) <= latest]
 
-    return _count(queue.session.step(decide_events))
+    return _delete(queue, expired)
 
 
-def _count(events: Sequence[Removed]) -> int:
-    return sum(len(event.keys) for event in events)
+def _delete(queue: LocalQueue, expired: Callable[[Queue, int], list[int]]) -> int:
+    """Delete the messages that `expired` returns, and return how many that were."""
+
+    def decide_events(state: Queue, now: int) -> list[Removed]:
+        keys = expired(state, now - queue.retention_ns)
+        return [Removed(keys, expired=True)] if keys else []
+
+    return sum(len(event.keys) for event in queue.session.step(decide_events))

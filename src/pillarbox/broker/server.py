@@ -38,7 +38,7 @@ from pillarbox.broker.sqs import Sqs
 from pillarbox.broker.sqs_json import refusal
 from pillarbox.broker.tls import Tls
 from pillarbox.clock import Clock
-from pillarbox.core.errors import MailboxError
+from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
 from pillarbox.mailbox.durable_store import DurableStore
@@ -60,7 +60,9 @@ class Broker:
         clock: Clock | None = None,
     ) -> None:
         self.config = config
-        self.tls = _tls(config)
+        self.tls: Tls | None = None
+        if config.tls_certificate is not None and config.tls_key is not None:
+            self.tls = Tls(config.tls_certificate, config.tls_key)
         self.audit = AuditLog(config.audit_log) if config.audit_log else None
         self.store = store or _open_store(config, clock)
         self.store.settles_all = False
@@ -173,7 +175,10 @@ class Broker:
         if self.tls is not None:
             self.tls.reload()
         if self.audit is not None:
-            self.audit.reopen()
+            try:
+                self.audit.reopen()
+            except InvalidParameterError as error:
+                logger.error("the audit log stays at its old file", error=str(error))
         try:
             keys = read().keys
         except (MailboxError, OSError) as error:
@@ -200,6 +205,7 @@ class Broker:
             await self.shared.stop_polls()
         await self.moves.stop()
         await self.http_server.close(self.config.stop_seconds)
+        await self.native.stop()
         if self.shared is not None:
             await self.shared.close()
         self._holding.__exit__(None, None, None)
@@ -215,12 +221,6 @@ _REQUEST_PREFIX: Final = "-".join(
     (secrets.token_hex(4), secrets.token_hex(2), "4" + secrets.token_hex(2)[:3], "a000-")
 )
 _REQUEST_ID: Final = ((_REQUEST_PREFIX,), _HEX, _HEX, _HEX, _HEX)  # the parts, to be combined
-
-
-def _tls(config: Config) -> Tls | None:
-    if config.tls_certificate is None or config.tls_key is None:
-        return None
-    return Tls(config.tls_certificate, config.tls_key)
 
 
 def _open_store(config: Config, clock: Clock | None) -> Store:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pillarbox.broker.access import Principal
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Request, Response
-from pillarbox.broker.native_protocol import NativeProtocol
-from pillarbox.broker.native_receive import response
+from pillarbox.broker.native_protocol import NativeProtocol, response
 from pillarbox.broker.rights import may
 from pillarbox.broker.shared_queue import SharedQueue
 from pillarbox.broker.shared_queues import SharedQueues
@@ -40,8 +39,8 @@ class SharedNative(NativeProtocol):
         asked = self._read(request)
         if isinstance(asked, Response):
             return asked
-        name, principal, commands = asked.queue, asked.principal, asked.request.commands
-        return response([await self._outcome(each, name, principal) for each in commands])
+        name, principal, told = asked
+        return response([await self._outcome(each, name, principal) for each in told.commands])
 
     async def _outcome(self, command: wire.Command, name: str, principal: Principal) -> wire.Result:
         verb = _VERBS.get(type(command))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pillarbox.broker import errors
 from pillarbox.broker.attributes import by_group
 from pillarbox.broker.errors import SqsError
-from pillarbox.broker.queue import Accepted, BrokerQueue, Counts, Delivery, Draft
+from pillarbox.broker.queue import Accepted, BrokerQueue, Delivery, Draft
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import NEVER, Attempt, Death, Extra, Lease, Record
@@ -57,8 +57,6 @@ class SharedQueue(BrokerQueue):
 
     def _take(self, found: QueueDescription) -> None:
         self.described = found
-        self.notes = found.notes
-        self.read(found.notes)
         self.verbs: SharedQueueVerbs = self._queues.verbs(self.name, found.version)
 
     @property
@@ -76,6 +74,7 @@ class SharedQueue(BrokerQueue):
         if found is None:
             self._queues.forget(self.name)
             raise errors.no_such_queue()
+        self.read(found.notes)
         self._take(found)
 
     async def _do(self, verb: Callable[[SharedQueueVerbs], Verb[R]]) -> R:
@@ -87,11 +86,6 @@ class SharedQueue(BrokerQueue):
                 await self.refresh()
 
     # -- sending -------------------------------------------------------------------------------
-
-    async def send_one(self, draft: Draft) -> Accepted:
-        (accepted,) = await self.send((draft,))
-        assert isinstance(accepted, Accepted), "an error about a single message is raised"
-        return accepted
 
     async def send(self, drafts: Sequence[Draft]) -> Sequence[Accepted | SqsError]:
         """Send drafts, which depend on this version: if it is stale, the caller redoes them."""
@@ -117,7 +111,7 @@ class SharedQueue(BrokerQueue):
             found.group = extra.group
         if extra is not None and extra.deduplication is not None:
             found.deduplication = extra.deduplication
-            if by_group(self.notes, self._queues.now_seconds()):
+            if by_group(self.described.notes, self._queues.now_seconds()):
                 found.deduplication = f"{extra.group} {extra.deduplication}"
             found.attributes = {**(attributes or {}), DEDUPLICATION_NOTE: extra.deduplication}
         return found
@@ -187,11 +181,6 @@ class SharedQueue(BrokerQueue):
         message_id, _, token = plain.rpartition(".")
         return message_id, bytes.fromhex(token)
 
-    async def delete_one(self, handle: str | None) -> None:
-        (error,) = await self.delete((handle,))
-        if error is not None:
-            raise error
-
     async def delete(self, handles: Sequence[str | None]) -> Sequence[SqsError | None]:
         refusals: list[SqsError | None] = [None] * len(handles)
         named: dict[int, tuple[str, bytes]] = {}
@@ -251,10 +240,6 @@ class SharedQueue(BrokerQueue):
 
     async def stats(self) -> Stats:
         return await self._do(lambda verbs: verbs.stats())
-
-    async def counts(self) -> Counts:
-        found = await self.stats()
-        return Counts(found.ready, found.scheduled, found.in_flight)
 
 
 def _failed(error: StaleQueueError | MailboxError) -> SqsError:

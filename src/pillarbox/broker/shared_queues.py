@@ -12,11 +12,10 @@ from weakref import WeakSet
 
 import msgspec
 
-from pillarbox.broker.attributes import with_scope
 from pillarbox.broker.config import DeclaredQueue, blaming_configuration
-from pillarbox.broker.errors import SqsError, no_such_queue
+from pillarbox.broker.errors import SqsError
 from pillarbox.broker.heartbeat import Heartbeat
-from pillarbox.broker.queue import BrokerQueue, QueueAttributes, Queues
+from pillarbox.broker.queue import BrokerQueue, Queues, retention_ns
 from pillarbox.broker.queue_names import FIFO_SUFFIX
 from pillarbox.broker.shared_moves import SharedMoves
 from pillarbox.broker.shared_queue import SharedQueue
@@ -123,13 +122,8 @@ class SharedQueues(Queues):
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
     async def by_name(self, name: str, *, fresh: bool = False) -> BrokerQueue:
-        known = self._known.get(name)
-        if known is not None and not fresh:
-            return known
-        found = await self.find(name)
-        if found is None:
-            raise no_such_queue()
-        return found
+        known = None if fresh else self._known.get(name)
+        return known or await super().by_name(name)
 
     async def find(self, name: str) -> SharedQueue | None:
         described = None
@@ -193,24 +187,21 @@ class SharedQueues(Queues):
         settings = await self._settings(name, stamped, None)
         if not await self.do(self.store.create(name, stamped, settings)):
             raise StaleQueueError(f"queue {name!r} was created meanwhile")
-        found = await self.find(name)
-        if found is None:
-            raise no_such_queue()
-        return found
+        return await super().by_name(name)
 
     async def open(self, name: str) -> None:
-        fifo, dead = name.endswith(FIFO_SUFFIX), self._names.dead_letters_of(name)
+        dead = self._names.dead_letters_of(name)
         if dead is None:
-            await self.ensure(name, fifo=fifo)
+            await self.ensure(name)
             return
-        await self.ensure(dead, fifo=fifo)
+        await self.ensure(dead)
         most = self._broker.config.max_deliveries
         policy = {"deadLetterTargetArn": self._names.arn(dead), "maxReceiveCount": most}
-        await self.ensure(name, fifo=fifo, RedrivePolicy=msgspec.json.encode(policy).decode())
+        await self.ensure(name, RedrivePolicy=msgspec.json.encode(policy).decode())
 
-    async def ensure(self, name: str, *, fifo: bool, **given: str) -> None:
+    async def ensure(self, name: str, **given: str) -> None:
         if await self.find(name) is None:
-            attributes = {"FifoQueue": "true", **given} if fifo else given
+            attributes = {"FifoQueue": "true", **given} if name.endswith(FIFO_SUFFIX) else given
             with suppress(StaleQueueError):  # another broker created it
                 await self.create(name, {"attributes": attributes})
 
@@ -219,12 +210,8 @@ class SharedQueues(Queues):
 
     async def change(self, queue: BrokerQueue, *, take_over: bool = False, **changes: Any) -> None:
         assert isinstance(queue, SharedQueue)
-        now_seconds = self.now_seconds()
-        notes = {"created": now_seconds, **queue.described.notes, **changes}
+        notes = self._changed(queue.described.notes, changes)
         if "attributes" in changes:
-            notes.setdefault("keeps", "attributes" not in queue.described.notes)
-            notes["modified"] = now_seconds
-            notes = with_scope(notes, queue.described.notes, now_seconds)
             settings = await self._settings(queue.name, notes, queue, take_over=take_over)
         else:
             notes.setdefault("dead", queue.dead_letters)
@@ -249,7 +236,7 @@ class SharedQueues(Queues):
                 dead, most = found[0].name, found[1]
         elif queue is not None and not queue.given.get("RedrivePolicy") and not take_over:
             dead, most = queue.dead_letters or (None, 0)  # set by a mailbox
-        retention = QueueAttributes(name, notes).retention_ns
+        retention = retention_ns(notes)
         notes["retention"] = None if retention >= NEVER else retention
         notes["dead"] = None if dead is None else [dead, most]
         fair = not name.endswith(FIFO_SUFFIX)
@@ -273,7 +260,7 @@ class SharedQueues(Queues):
     async def declare(self, declared: Mapping[str, DeclaredQueue]) -> None:
         notes = {name: wanted.notes(name) for name, wanted in declared.items()}
         for name in notes:  # create all first: their policies name one another
-            await self.ensure(name, fifo=name.endswith(FIFO_SUFFIX))
+            await self.ensure(name)
         for name, known in notes.items():
             with blaming_configuration(name):
                 await self._declare(name, known)

@@ -165,7 +165,8 @@ class QueryFormat:
     def result(self, action: str, result: Result, request_id: str) -> Response:
         if self._as_json:
             known = {f"{action}Result": _in_json(result, action)} if result is not None else {}
-            document = {f"{action}Response": {**known, **_metadata(request_id)}}
+            known["ResponseMetadata"] = {"RequestId": request_id}
+            document = {f"{action}Response": known}
             return Response(200, msgspec.json.encode(document), _headers(request_id, "json"))
         content = ""
         if result is not None:
@@ -206,10 +207,6 @@ def _in_json(value: Any, name: str) -> Any:
         return [{key: k, content: _in_json(v, content)} for k, v in value.items()]
     known = {_JSON_NAMES.get(k, k): _in_json(v, k) for k, v in value.items()}
     return {**_NULLS.get(name, {}), **known}
-
-
-def _metadata(request_id: str) -> dict[str, Any]:
-    return {"ResponseMetadata": {"RequestId": request_id}}
 
 
 def _headers(request_id: str, kind: str) -> dict[str, str]:

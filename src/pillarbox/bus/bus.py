@@ -259,7 +259,7 @@ class MessageBus(Closing):
         """Return the dead letters of a recipient, without moving them."""
         dead = self._recipient(recipient).box.dead_letters
         messages = dead.peek(limits.MESSAGES_MAX) if dead is not None else ()
-        return [envelope(message, recipient) for message in messages]  # type: ignore[arg-type]
+        return [envelope(message, recipient) for message in messages]
 
     def redrive(self, recipient: str) -> int:
         """Move dead letters back to their recipient; return their number."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from pillarbox.mailbox.message import Delivered, as_datetime
+from pillarbox.mailbox.message import Delivered, Undecodable, as_datetime
 
 
 class Letter(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -47,8 +47,11 @@ class SendResult(_Document, frozen=True):
     scheduled_delivery_time: str | None = None
 
 
-def envelope(message: Delivered[Letter], to: str) -> Envelope:
-    letter = message.body
+def envelope(message: Delivered[Any], to: str) -> Envelope:
+    """Return a message as its recipient receives it; one of another program has no sender."""
+    letter: Letter | Undecodable = message.body
+    if isinstance(letter, Undecodable):
+        letter = Letter("", {"undecodable": letter.error})
     return Envelope(
         id=message.id,
         created_at=message.enqueued_at,

@@ -19,6 +19,7 @@ from pillarbox.core.errors import InvalidParameterError
 from pillarbox.extras import extra
 from pillarbox.mailbox.message import Undecodable
 from pillarbox.mailbox.protocol import State
+from pillarbox.mailbox.url import without_password
 
 with extra("mcp", "the MCP server"):
     from mcp.server.mcpserver import MCPServer
@@ -105,8 +106,10 @@ class MailboxTools:
         self, receipt_handle: Annotated[str, Field(description="From the result of receive.")]
     ) -> dict[str, Any]:
         """Delete a handled message. False if its lease has expired; it is then redelivered."""
-        message = self._held.pop(receipt_handle, None)
-        return {"acknowledged": message is not None and await message.acknowledge()}
+        message = self._held.get(receipt_handle)
+        acknowledged = message is not None and await message.acknowledge()
+        self._held.pop(receipt_handle, None)  # not after an error: the model may try again
+        return {"acknowledged": acknowledged}
 
     async def peek(
         self,
@@ -126,11 +129,13 @@ class MailboxTools:
     def _box(self, which: str | None) -> AsyncMailbox[str]:
         if which in self._boxes:
             return self._boxes[which]
-        named = [box for box in self._boxes.values() if which in (None, box.name)]
+        urls = list(map(without_password, self._boxes))
+        boxes = zip(urls, self._boxes.values(), strict=True)
+        named = [box for url, box in boxes if which in (None, box.name, url)]
         if len(named) == 1:
             return named[0]
         what = "the name is ambiguous" if named else f"there is no mailbox {which!r} here"
-        raise InvalidParameterError("mailbox", which, f"one of {', '.join(self._boxes)} ({what})")
+        raise InvalidParameterError("mailbox", which, f"one of {', '.join(urls)} ({what})")
 
 
 def build_server(urls: Sequence[str]) -> MCPServer[None]:
@@ -138,7 +143,8 @@ def build_server(urls: Sequence[str]) -> MCPServer[None]:
     tools = MailboxTools(urls)
     server: MCPServer[None] = MCPServer(
         "pillarbox",
-        instructions=f"Mailboxes (work queues): {', '.join(urls)}. Acknowledge handled messages.",
+        instructions=f"Mailboxes (work queues): {', '.join(map(without_password, urls))}. "
+        "Acknowledge handled messages.",
         version=__version__,
         log_level="WARNING",
         lifespan=tools.lifespan,

@@ -73,7 +73,7 @@ def queue_at(url: str) -> QueueInfo:
     with waiting_for(url):
         queues = queues_at(url)
     if not name_in(url):
-        raise UsageError(f"{url} names no queue; add its name to the URL.")
+        raise _no_queue_in(url)
     if not queues:
         raise _missing(url)
     return queues[0]
@@ -103,7 +103,7 @@ def open_box(url: str, body_type: Any = None, **options: Any) -> Mailbox[Any]:
     """Open a mailbox for one command, without waiting long for a broker that is down."""
     if _scheme(url) in _BROKER:
         if not name_in(url):
-            raise UsageError(f"{url} names no queue; add its name to the URL.")
+            raise _no_queue_in(url)
         options["patience_seconds"] = PATIENCE_SECONDS
     if body_type is None:  # show bodies as they are; SQS supports only text
         body_type = str if _scheme(url).startswith("sqs") else bytes
@@ -168,9 +168,10 @@ def find_log(text: str) -> DataDirectory:
             f" with a queue {queue!r}; give the directory of a store or of a log"
         )
     if not os.path.isdir(path):
+        shown = without_password(path)
         raise LogError(
-            f"there is no directory {path}; give the directory of a store or of a log, or the URL"
-            f" of a mailbox (file:{path})"
+            f"there is no directory {shown}; give the directory of a store or of a log, or the URL"
+            f" of a mailbox (file:{shown})"
         )
     raise LogError(f"{path} contains neither a store nor a log; give the directory of one")
 
@@ -233,12 +234,16 @@ def _stored_queue(url: str) -> tuple[str, str, str]:
     """Return the store, the log and the name of a queue on disk."""
     data = find_log(url)
     if data.store is None or data.queue is None:
-        raise UsageError(f"{url} names no queue; add its name to the URL.")
+        raise _no_queue_in(url)
     return data.store, data.log, data.queue
 
 
 def _stats(ready: int, scheduled: int, in_flight: int, dead: int, *, age: int | None) -> Stats:
     return Stats(ready, scheduled, in_flight, dead, None if age is None else age / SECOND_NS)
+
+
+def _no_queue_in(url: str) -> UsageError:
+    return UsageError(f"{without_password(url)} names no queue; add its name to the URL.")
 
 
 def _missing(url: str) -> MailboxError:

@@ -19,13 +19,14 @@ from pillarbox.cli.backends import (
     stored_queues,
     waiting_for,
 )
-from pillarbox.cli.options import Json, Limit, app, check_limit
+from pillarbox.cli.options import Json, Limit, app, check_least
 from pillarbox.cli.output import UsageError
 from pillarbox.cli.replica import read_replica
 from pillarbox.core.errors import MailboxError
 from pillarbox.log import LogError
 from pillarbox.mailbox.data_directory import LOG, file_path
 from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.mailbox.url import without_password
 
 
 @app.command(help_epilogue="Example: pillarbox backup http://localhost:9324 ./backups/today")
@@ -78,7 +79,8 @@ def restore(
     began = time.monotonic()
     target = file_path(store)
     if target is None:
-        raise UsageError(f"a backup is restored into a directory; {store} is not one.")
+        shown = without_password(store)
+        raise UsageError(f"a backup is restored into a directory; {shown} is not one.")
     _queues_of(directory)  # replay it before anything is copied
     with output.progress("copying") as advance:
         files = backups.StoreFiles(_store_of(directory), is_backup=True)
@@ -105,7 +107,7 @@ def move(
     interrupted, run it again: within five minutes, messages that were sent already are recognised
     and not sent twice (Amazon SQS: FIFO queues only).
     """
-    check_limit(limit)
+    check_least("--limit", limit, 1)
     if source.rstrip("/") == target.rstrip("/"):
         raise UsageError("source and target are the same queue.")
     with open_existing(source, bytes) as source_box, _target(target, create=create) as target_box:
@@ -161,7 +163,10 @@ def _target(url: str, *, create: bool) -> Any:
 def _store_of(url: str) -> str:
     path = file_path(url)
     if path is None:
-        raise UsageError(f"{url} is neither a broker (http://host:9324) nor a store (file:./data).")
+        shown = without_password(url)
+        raise UsageError(
+            f"{shown} is neither a broker (http://host:9324) nor a store (file:./data)."
+        )
     data = find_log(path)
     if data.store is None:
         raise UsageError(f"{url} is a plain log, which can be copied with cp.")
@@ -183,9 +188,7 @@ def _queues_of(directory: str) -> list[QueueInfo]:
 
 def _show(done: str, source: str, to: str, size: int, began: float, *, json: bool) -> int:
     queues = _queues_of(to)
-    messages = sum(
-        each.stats.ready + each.stats.scheduled + each.stats.in_flight for each in queues
-    )
+    messages = sum(each.stats.total for each in queues)
     document = {
         "directory": os.path.abspath(to),
         "bytes": size,

@@ -16,6 +16,7 @@ from pillarbox.cli.options import Json, app, check_seconds
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.mailbox.url import without_password
 
 _BATCH = 100
 _BODY = "x" * 200
@@ -57,7 +58,7 @@ def bench(
             store = DurableMailbox("bench", str, path=f"{folder}/{level}", durability=level)
             boxes.append((f"disk, {level}", stack.enter_context(store)))
         if url is not None:
-            boxes.append((url, stack.enter_context(_open_empty(url))))
+            boxes.append((without_password(url), stack.enter_context(_open_empty(url))))
         for number, (name, box) in enumerate(boxes):
             advance(number, len(boxes))
             results.append(_measured(name, box, seconds))
@@ -73,7 +74,8 @@ def _open_empty(url: str) -> Mailbox[str]:
     if size := box.approximate_count():
         box.close()
         messages = output.count(size, "message")
-        raise MailboxError(f"{url} contains {messages}; give the URL of an empty mailbox")
+        shown = without_password(url)
+        raise MailboxError(f"{shown} contains {messages}; give the URL of an empty mailbox")
     return box
 
 

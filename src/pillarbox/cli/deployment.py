@@ -181,7 +181,7 @@ def _store(url: str) -> Iterator[Finding]:
 
 
 def _redis(url: str) -> Iterator[Finding]:
-    from pillarbox.mailbox.redis.facts import server_facts  # noqa: PLC0415 - behind an extra
+    from pillarbox.mailbox.redis.queues import server_facts  # noqa: PLC0415 - behind an extra
 
     for facts in server_facts(url):
         version = facts.get("redis_version", "?")
@@ -228,7 +228,7 @@ def _redis_memory(facts: dict[str, str]) -> Finding:
 
 
 def _postgres(url: str) -> Iterator[Finding]:
-    from pillarbox.mailbox.postgres.facts import server_facts  # noqa: PLC0415 - behind an extra
+    from pillarbox.mailbox.postgres.queues import server_facts  # noqa: PLC0415 - behind an extra
 
     facts = server_facts(url)
     yield Finding("version", "good", f"PostgreSQL {facts['version']}")

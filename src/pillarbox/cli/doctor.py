@@ -6,8 +6,7 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
@@ -50,39 +49,29 @@ def doctor(
     durability, clock, versions, permissions, disk space and replication. The exit code is 1 if
     a check fails; a missing extra is not a failure.
     """
-    directory = _existing(Path(data).absolute())
-    checks: list[Callable[[], Finding]] = [
-        _python,
-        *(partial(_extra, *each) for each in _extras().items()),
-        _java,
-        lambda: _redis(redis),
-        lambda: sync_speed(directory),
-        lambda: free_space(shutil.disk_usage(directory).free, f"in {directory}"),
-        clock,
-    ]
     if url is not None:
         with waiting_for(url):
             findings = check_deployment(url)
     else:
         with output.waiting("checking this machine"):
-            findings = [check() for check in checks]
-    rows = [
-        # As Text, because rich would interpret [broker] as markup.
-        (x.what, Text(x.state, style=_COLOURS[x.state]), Text(x.found), Text(x.advice))
-        for x in findings
-    ]
+            findings = list(_check_machine(Path(data).absolute(), redis))
+    rows = [(x.what, Text(x.state, style=_COLOURS[x.state]), x.found, x.advice) for x in findings]
     shown = output.table(("check", "state", "found", "what to do"), rows)
     output.show([finding._asdict() for finding in findings], shown, json=json)
     return FAILED if any(finding.state == "bad" for finding in findings) else OK
 
 
-def _existing(path: Path) -> Path:
-    return next(each for each in (path, *path.parents) if each.is_dir())
-
-
-def _python() -> Finding:
+def _check_machine(data: Path, redis: str) -> Iterator[Finding]:
     # Python is new enough: an older one could not import this module.
-    return Finding("Python", "good", f"{sys.version.split()[0]}, Pillarbox {__version__}")
+    yield Finding("Python", "good", f"{sys.version.split()[0]}, Pillarbox {__version__}")
+    for name, packages in _extras().items():
+        yield _extra(name, packages)
+    yield _java()
+    yield _redis(redis)
+    directory = next(each for each in (data, *data.parents) if each.is_dir())
+    yield sync_speed(directory)
+    yield free_space(shutil.disk_usage(directory).free, f"in {directory}")
+    yield clock()
 
 
 def _extras() -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from rich.text import Text
 from pillarbox.cli.output import iso
 from pillarbox.core import journal
 from pillarbox.core.queue import DEFAULT_SETTINGS
-from pillarbox.mailbox.names import Names
+from pillarbox.mailbox.message_ids import Names
 
 _STORE_KINDS = frozenset((journal.IDENTITY, journal.RESTATED))
 _WITH_BODY = frozenset((journal.SENT, journal.SCHEDULED, journal.RESTATED))

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,18 +19,18 @@ from pillarbox.cli import output, repair
 from pillarbox.cli.backends import QueueInfo, find_log, stored_queues
 from pillarbox.cli.entries import line
 from pillarbox.cli.log_filter import LogFilter, index_of, kinds_of, seconds_of
-from pillarbox.cli.options import Json, JsonLines, Yes, check_limit, confirmed, group
+from pillarbox.cli.options import Json, JsonLines, Yes, check_least, confirmed, group
 from pillarbox.cli.output import FAILED, OK, UsageError
 from pillarbox.cli.queue import dead_letter_target, queue_table
 from pillarbox.cli.replica import read_replica
-from pillarbox.cli.segments import durability_of, identity_of, list_segments
+from pillarbox.cli.segments import durability_of, list_segments
 from pillarbox.cli.tables import info_of, rows_of, table_of
 from pillarbox.log import LogError, LogReader, RealDisk, Retention
 from pillarbox.log.directory import ASIDE
 from pillarbox.log.errors import holder_of_lock
-from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.data_directory import DataDirectory
 from pillarbox.mailbox.durable_store import DurableStore
+from pillarbox.mailbox.store_files import read_snapshot
 
 app = group(
     "log",
@@ -98,13 +99,14 @@ def _table_info(document: dict[str, Any], *, json: bool) -> int:
 
 
 def _info(data: DataDirectory) -> dict[str, Any]:
-    names = data.segment_files()
-    segments = list_segments(data.log, names)
-    log_id, version = identity_of(data.log, names)
-    fields: dict[str, Any] = {"store": data.store, "log": data.log, "log_id": log_id}
-    fields |= {"format": version, "in_use_by_pid": data.writer()}
+    segments = list_segments(data.log, data.segment_files())
     with LogReader(data.log, RealDisk()) as reader:
-        fields |= {
+        fields: dict[str, Any] = {
+            "store": data.store,
+            "log": data.log,
+            "log_id": reader.log_id.hex() or None,
+            "format": reader.format,
+            "in_use_by_pid": data.writer(),
             "first_index": reader.first_index,
             "end_index": reader.end_index,
             "segments": len(segments),
@@ -173,7 +175,7 @@ def cat(
     json: JsonLines = False,
 ) -> int:
     """Print the entries of a log, decoded. Only a terminal truncates long lines."""
-    check_limit(limit)
+    check_least("--limit", limit, 1)
     if (table := table_of(path)) is not None:
         first = 0 if start is None else index_of(table, "--from", start)
         end = None if stop is None else index_of(table, "--to", stop)
@@ -195,17 +197,18 @@ def cat(
 
 
 def _line_writer() -> Callable[[dict[str, Any]], object]:
-    """Return a function that prints entries; on a terminal in colour and truncated."""
-    console = output.console()
+    """Return a function that prints entries; on a terminal in colour, and the date only once."""
+    console, print_line = output.console(), output.line_printer()
     if not console.is_terminal:
-        return lambda known: sys.stdout.write(line(known, None).plain + "\n")
-    day = [""]
+        return lambda entry: print_line(line(entry, None))
+    day = ""
 
     def write(entry: dict[str, Any]) -> None:
-        if entry["time"][:10] != day[0]:
-            day[0] = entry["time"][:10]
-            console.print(f"{day[0]} (UTC)", style="dim")
-        console.print(line(entry, console.width), no_wrap=True, overflow="ellipsis")
+        nonlocal day
+        if entry["time"][:10] != day:
+            day = entry["time"][:10]
+            console.print(f"{day} (UTC)", style="dim")
+        print_line(line(entry, console.width))
 
     return write
 
@@ -258,7 +261,7 @@ def repair_(
             checked.report.kept_aside = repair.repair_store(data, checked, advance)
         repaired = True
     if json:
-        document = repair.check_as_json(data, checked) | {"lost": lost.as_json() if lost else None}
+        document = repair.check_as_json(data, checked) | {"lost": lost and asdict(lost)}
         output.print_json(document | {"repaired": repaired, "not_repairable": refused})
     else:
         repair.show_end(data, checked, repaired=repaired, refused=refused)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from pillarbox.cli.entries import describe, describe_raw
 from pillarbox.cli.output import UsageError
 from pillarbox.core import journal
 from pillarbox.log import Frame, LogCorruptError, LogReader, RealDisk, Record
-from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.data_directory import DataDirectory
-from pillarbox.mailbox.names import Names
-from pillarbox.mailbox.store_checks import refuse_foreign
+from pillarbox.mailbox.message_ids import Names
+from pillarbox.mailbox.store_files import read_snapshot, refuse_foreign
+from pillarbox.spark.errors import OptionError
+from pillarbox.spark.options import time_ns
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -42,14 +42,12 @@ def index_of(reader: Timed, option: str, text: str) -> int:
     if ago is not None:
         return reader.index_at_time(time.time_ns() - int(ago * 1e9))
     try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
+        return reader.index_at_time(time_ns(option, text))
+    except OptionError:
         raise UsageError(
             f"{option} must be an index (1200), a time in UTC (2026-05-01T12:00) or a duration"
             f" before now (90s, 10m, 2h, 7d); got {text!r}."
         ) from None
-    when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-    return reader.index_at_time(int(when.timestamp() * 1e6) * 1000)
 
 
 def kinds_of(words: Iterable[str]) -> frozenset[int]:

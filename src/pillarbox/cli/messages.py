@@ -17,7 +17,7 @@ from pillarbox import Message, Undecodable
 from pillarbox.cli import output
 from pillarbox.cli.backends import open_box, open_existing, open_read_only, queue_at
 from pillarbox.cli.entries import body_fields, safe
-from pillarbox.cli.options import Json, JsonLines, Limit, Url, app, check_limit, key_and_value
+from pillarbox.cli.options import Json, JsonLines, Limit, Url, app, check_least, key_and_value
 from pillarbox.cli.output import FAILED, OK, UsageError
 from pillarbox.cli.replica import ReadOnlyMailbox
 from pillarbox.mailbox.protocol import Mailbox, State
@@ -63,8 +63,8 @@ def send(
     with open_box(url, kind, create=True) as box:
         ids: list[str] = []
         if deduplication_id is not None:
-            ids.append(box.send(bodies[0], deduplication_id=deduplication_id, **options))
-        for start in range(0, len(bodies) if deduplication_id is None else 0, _BATCH):
+            ids.append(box.send(bodies.pop(), deduplication_id=deduplication_id, **options))
+        for start in range(0, len(bodies), _BATCH):
             ids += box.send_many(bodies[start : start + _BATCH], **options)
     if json:
         output.print_json({"ids": ids})
@@ -201,7 +201,7 @@ def tail(
     Without --take it peeks twice a second: consumers are not disturbed, but a message that is
     received and acknowledged quickly may be missed.
     """
-    check_limit(limit)
+    check_least("--limit", limit, 1)
     mailbox: Any = open_existing(url) if take else open_read_only(url)
     with mailbox as box, contextlib.suppress(KeyboardInterrupt):
         write = _writer(json=json)
@@ -238,10 +238,8 @@ def _print_all(messages: Any, *, json: bool) -> None:
 def _writer(*, json: bool) -> Callable[[Message[Any]], object]:
     if json:
         return lambda message: output.print_json(_document(message))
-    console = output.console()
-    if not console.is_terminal:
-        return lambda message: sys.stdout.write(_line(message).plain + "\n")
-    return lambda message: console.print(_line(message), no_wrap=True, overflow="ellipsis")
+    print_line = output.line_printer()
+    return lambda message: print_line(_line(message))
 
 
 def _document(message: Message[Any]) -> dict[str, Any]:

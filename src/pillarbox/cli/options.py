@@ -57,9 +57,9 @@ def reflow(command: App) -> None:
     command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
 
-def check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise UsageError(f"--limit must be 1 or more; got {limit}.")
+def check_least(option: str, value: int | None, least: int) -> None:
+    if value is not None and value < least:
+        raise UsageError(f"{option} must be {least} or more; got {value}.")
 
 
 def check_seconds(parameter: str, value: float) -> None:

@@ -36,8 +36,10 @@ class UsageError(Exception):
 
 def console() -> Console:
     """Return the console for results. Rich itself honours NO_COLOR and detects terminals."""
-    plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_PIPE)
+    plain = Console(highlight=False, markup=False, emoji=False)  # names may look like [markup]
+    if not plain.is_terminal:
+        plain.width = _WIDTH_OF_A_PIPE
+    return plain
 
 
 def complain(message: str) -> None:
@@ -86,13 +88,21 @@ def print_json(document: Any) -> None:
     sys.stdout.write(text + "\n")
 
 
+def line_printer() -> Callable[[Text], object]:
+    """Return a function that prints a line. Only a terminal truncates it."""
+    shown = console()
+    if not shown.is_terminal:
+        return lambda line: sys.stdout.write(line.plain + "\n")
+    return lambda line: shown.print(line, no_wrap=True, overflow="ellipsis")
+
+
 def facts(rows: list[tuple[str, str]]) -> Table:
     """Return a table of names and values."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
-        table.add_row(name, Text(value))
+        table.add_row(name, value)
     return table
 
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from pillarbox.cli import output
 from pillarbox.cli.entries import body_fields, body_text, safe
-from pillarbox.cli.options import Json, JsonLines, group, key_and_value
+from pillarbox.cli.options import Json, JsonLines, check_least, group, key_and_value
 from pillarbox.cli.output import FAILED, OK, UsageError
 from pillarbox.cli.tables import rows_of, table_of
 from pillarbox.pipeline import Pipeline, PipelineError, drawing
@@ -26,8 +26,8 @@ from pillarbox.pipeline.backing import read_states
 from pillarbox.pipeline.failures import failures, redrive
 from pillarbox.pipeline.graph import ERRORS_OF
 from pillarbox.pipeline.inspection import inspect as inspect_pipeline
-from pillarbox.pipeline.loading import load
 from pillarbox.pipeline.maintenance import maintain as maintain_pipeline
+from pillarbox.pipeline.pipeline import load
 from pillarbox.pipeline.rename import orphans, rename
 from pillarbox.pipeline.reset import reset as reset_pipeline
 from pillarbox.pipeline.running import is_running
@@ -95,6 +95,9 @@ def run(
     With --now, the exit code is 1 if all records of a step failed; of a mailbox's history, all
     messages.
     """
+    check_least("--max-rows", max_rows, 1)
+    check_least("--retries", retries, 0)
+    check_least("--max-failed", max_failed, 0)
     pipeline = load(target)
     for name in _PYSPARK_LOGGERS:
         logging.getLogger(name).disabled = True
@@ -146,9 +149,9 @@ def _print_end(target: str, status: Status) -> None:
     console = output.console()
     for each in status.processors.values():
         steps, rows = output.count(each.steps, "step"), output.count(each.rows, "row")
-        text = f"{each.id}: {each.state}, {steps}, {rows}"
-        style = "red" if each.failed else ""
-        console.print(Text(text + (f", {each.failed:,} failed" if each.failed else ""), style))
+        failed = f", {each.failed:,} failed" if each.failed else ""
+        text = f"{each.id}: {each.state}, {steps}, {rows}{failed}"
+        console.print(text, style="red" if each.failed else None)
     for each in status.processors.values():
         if each.failed:
             output.complain(_about_failed(target, each))
@@ -211,7 +214,7 @@ def _print_status(status: Status, lag: dict[str, dict[str, int]], *, running: bo
         behind = ", ".join(f"{name} {count:,}" for name, count in lag[each.id].items())
         shown.append(
             (
-                Text(each.id),
+                each.id,
                 each.kind,
                 Text(state, style=_STATES.get(state, "yellow")),
                 "-" if each.step is None else str(each.step),
@@ -220,7 +223,7 @@ def _print_status(status: Status, lag: dict[str, dict[str, int]], *, running: bo
                 str(each.step_milliseconds),
                 Text(f"{each.failed:,}", style="red" if each.failed else ""),
                 str(each.restarts),
-                Text(behind or "-"),
+                behind or "-",
             )
         )
     console.print(output.table(("processor", "kind", "state", *right, "lag"), shown, right=right))
@@ -234,7 +237,7 @@ def check(target: Target, /) -> int:
     """Check a pipeline, its inputs and the types of its logs, without starting it."""
     pipeline = load(target)
     pipeline.check(on_disk=True)
-    output.console().print(Text(f"{pipeline.name} can be run"))
+    output.console().print(f"{pipeline.name} can be run")
     return OK
 
 
@@ -254,7 +257,7 @@ def graph(
     if svg is not None:
         svg.write_text(drawing.svg(drawn, figures), encoding="utf-8")
     else:
-        output.console().print(Text(drawing.mermaid(drawn, figures)), soft_wrap=True)
+        output.console().print(drawing.mermaid(drawn, figures), soft_wrap=True)
     return OK
 
 
@@ -289,6 +292,7 @@ def peek(
     limit: Annotated[int, Parameter(help="Maximum number of rows.")] = 10,
 ) -> int:
     """Print the newest rows of a log of the pipeline as JSON, oldest first."""
+    check_least("--limit", limit, 1)
     pipeline = load(target)
     names = [each.name for each in pipeline.graph.logs]
     if log in names:
@@ -317,7 +321,7 @@ def maintain(target: Target, /, *, json: Json = False) -> int:
     """
     done = maintain_pipeline(load(target))
     right = ("merged", "removed", "files")
-    rows = [(Text(x.log), str(x.merged), str(x.removed), str(x.files)) for x in done]
+    rows = [(x.log, str(x.merged), str(x.removed), str(x.files)) for x in done]
     shown = output.table(("log", *right), rows, right=right)
     return output.show([asdict(each) for each in done], shown, json=json)
 
@@ -342,7 +346,7 @@ def reset(
     for each in resets:
         offsets = ", ".join(f"{name} {index}" for name, index in each.inputs.items())
         lines.append(f"{each.processor} starts at {offsets}, as generation {each.generation}")
-    return output.show(msgspec.to_builtins(resets), *map(Text, lines), json=json)
+    return output.show(msgspec.to_builtins(resets), *lines, json=json)
 
 
 @app.command(name="rename", help_epilogue="Example: pillarbox pipeline rename shop:pipeline a b")
@@ -354,7 +358,7 @@ def rename_(
 ) -> int:
     """Move the state of a processor whose id was changed in the code."""
     rename(load(target), old, new)
-    output.console().print(Text(f"{new} continues where {old} stopped"))
+    output.console().print(f"{new} continues where {old} stopped")
     return OK
 
 
@@ -379,6 +383,7 @@ def errors(
         count = redrive(pipeline.graph, processor, path, anyway=anyway)
         output.console().print(f"{output.count(count, 'record')} appended to the source logs")
         return OK
+    print_line = output.line_printer()
     for index, each in failures(path):
         fields: dict[str, Any] = {"error": index} | msgspec.to_builtins(each)
         fields |= body_fields(each.body)
@@ -386,6 +391,6 @@ def errors(
             output.print_json(fields)
         else:
             source = f"{each.log} {each.index}" if each.log else f"for {each.output}"
-            line = f"{index}  {source}  {each.cause}  {safe(body_text(fields))}"
-            output.console().print(Text(line), overflow="ellipsis", no_wrap=True)
+            line = f"{index}  {source}  {each.cause}  {body_text(fields)}"
+            print_line(Text(safe(line)))
     return OK

@@ -69,13 +69,13 @@ def queue_table(
     right = ("ready", "scheduled", "in flight", "dead", "oldest", "rate")
     rows = [
         (
-            Text(f"{each.name} (paused)" if each.paused else each.name),
+            f"{each.name} (paused)" if each.paused else each.name,
             Text(f"{each.stats.ready:,}", style="bold" if each.stats.ready else "dim"),
             f"{each.stats.scheduled:,}",
             f"{each.stats.in_flight:,}",
             Text(f"{each.stats.dead:,}", style="red" if each.stats.dead else "dim"),
             age_of(each.stats.oldest_age_seconds),
-            Text(last(each)),
+            last(each),
         )
         for each in queues
     ]

@@ -17,13 +17,19 @@ from pillarbox.log import Log, RealDisk, Report, repair, verify
 from pillarbox.log.directory import LogDirectory
 from pillarbox.log.disk import Mapping
 from pillarbox.log.repair import salvage
-from pillarbox.mailbox.compactor import SNAPSHOT_FILE, read_snapshot
 from pillarbox.mailbox.data_directory import DataDirectory
+from pillarbox.mailbox.durable_session import index_of
 from pillarbox.mailbox.durable_store import DurableStore
-from pillarbox.mailbox.location import index_of
 from pillarbox.mailbox.replay import Replay, all_records
 from pillarbox.mailbox.snapshot import StoreState
-from pillarbox.mailbox.store_checks import Fault, faults, identity_noted, snapshot_misfit
+from pillarbox.mailbox.store_files import (
+    SNAPSHOT_FILE,
+    Fault,
+    faults,
+    identity_noted,
+    read_snapshot,
+    snapshot_misfit,
+)
 
 _LISTED_MAX = 50  # lines about lost messages; --json has all of them
 
@@ -181,9 +187,6 @@ class Losses:
     #: Lost records after the snapshot whose messages are unknown.
     unknown: int = 0
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def losses_of(data: DataDirectory, checked: Checked, advance: Advance) -> Losses | None:
     """Return the messages that the damage affects; None for a plain log."""
@@ -243,7 +246,7 @@ def show_check(data: DataDirectory, checked: Checked) -> None:
     console, report = output.console(), checked.report
     _show_damage(report)
     for fault in checked.faults:
-        console.print(Text(f"{data.store}/{fault.file} {fault.what}", style="red"))
+        console.print(f"{data.store}/{fault.file} {fault.what}", style="red")
     verdict = "intact" if checked.healthy else "damaged"
     console.print(
         f"{data.name} is {verdict}: {output.count(report.records, 'record')} in"
@@ -280,7 +283,7 @@ def show_losses(lost: Losses | None) -> None:
     console = output.console()
     for each in lost.messages[:_LISTED_MAX]:
         where = f" (record {each.index})" if each.index is not None else ""
-        console.print(Text(f"message {each.id} of {each.queue}: {each.what}{where}"))
+        console.print(f"message {each.id} of {each.queue}: {each.what}{where}")
     if len(lost.messages) > _LISTED_MAX:
         console.print(f"... and {len(lost.messages) - _LISTED_MAX} more; --json lists them all")
     if lost.history:
@@ -299,6 +302,6 @@ def show_end(data: DataDirectory, checked: Checked, *, repaired: bool, refused: 
         files = f"; the replaced files are kept: {aside}" if aside else ""
         output.console().print(output.success(f"repaired, and opened successfully{files}"))
     elif refused is not None:
-        output.console().print(Text(f"not repairable: {refused}", style="bold red"))
+        output.console().print(f"not repairable: {refused}", style="bold red")
     elif not checked.healthy:
         output.console().print("nothing was changed")

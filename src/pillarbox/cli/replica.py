@@ -16,19 +16,17 @@ from pillarbox.core import journal
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.queue import Queue, Record
 from pillarbox.log import Frame, LogError, LogIndexError, LogReader, RealDisk, RecordLostError
-from pillarbox.log.confirmed import ConfirmedIndex
+from pillarbox.log.confirmed import confirmed_by_last_writer
 from pillarbox.log.directory import LogDirectory
-from pillarbox.mailbox.compactor import read_snapshot
+from pillarbox.mailbox.durable_session import index_of
 from pillarbox.mailbox.local import LocalMailbox
-from pillarbox.mailbox.location import index_of
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.replay import Replay
 from pillarbox.mailbox.snapshot import StoreState
 from pillarbox.mailbox.store import Store
-from pillarbox.mailbox.store_checks import refuse_foreign
-from pillarbox.mailbox.store_time import store_time
+from pillarbox.mailbox.store_files import read_snapshot, refuse_foreign, store_time
 
 R = TypeVar("R")
 
@@ -52,7 +50,7 @@ def read_replica(store: str, log: str, advance: Advance) -> Replay:
 
 def _read(store: str, log: str, advance: Advance) -> Replay:
     state = read_snapshot(RealDisk(), store)
-    confirmed = _confirmed(log)
+    confirmed = confirmed_by_last_writer(LogDirectory(RealDisk(), log))
     with LogReader(log, RealDisk()) as reader:
         refuse_foreign(state, store, reader)
         if reader.end_index < confirmed:
@@ -69,15 +67,6 @@ def _read(store: str, log: str, advance: Advance) -> Replay:
         replayed = replay(state, frames, reader.end_index, advance)
     replayed.settle(store_time(RealDisk(), store, replayed.latest))
     return replayed
-
-
-def _confirmed(log: str) -> int:
-    """Return the number of records that the last writer confirmed; 0 if unknown."""
-    index = ConfirmedIndex(LogDirectory(RealDisk(), log))
-    try:
-        return index.get() or 0
-    finally:
-        index.close()
 
 
 def replay(state: StoreState | None, frames: Iterable[Frame], end: int, advance: Advance) -> Replay:

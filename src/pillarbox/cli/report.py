@@ -13,7 +13,9 @@ from pillarbox.cli.options import app
 from pillarbox.cli.output import OK
 from pillarbox.cli.pipeline import QUIET
 from pillarbox.extras import extra
+from pillarbox.mailbox.url import without_password
 from pillarbox.spark import session
+from pillarbox.spark.options import check_position
 
 
 @app.command(help_epilogue="Example: pillarbox report file:./data/orders --out ./report")
@@ -37,10 +39,12 @@ def report(
             page,
         )
 
-    check_history(url)  # before Spark is started
+    for option, text in (("--from", start), ("--to", stop)):
+        check_position(option, text)
+    check_history(url, every)  # before Spark is started
     with output.waiting("starting Spark"):
         spark = session(master, app_name="pillarbox report", conf=QUIET)
-    with output.waiting(f"reading the history of {url}"):
+    with output.waiting(f"reading the history of {without_password(url)}"):
         result = make_report(spark, url, out, every=every, start=start, end=stop)
     written = out / "report.html"
     written.write_text(page(result, datetime.datetime.now(datetime.UTC)), encoding="utf-8")

@@ -9,7 +9,7 @@ from pillarbox.cli.output import iso_or_none
 from pillarbox.log import LogReader, RealDisk
 from pillarbox.log.directory import LogDirectory, base_of_name
 from pillarbox.log.frame import DATA
-from pillarbox.log.layout import BLOCK_BYTES, FORMAT, decode_segment_header
+from pillarbox.log.layout import BLOCK_BYTES, decode_segment_header
 from pillarbox.log.segments import Segment, evidence_of_damage, load_segment, scan, valid_frames
 
 
@@ -76,16 +76,6 @@ def _has_hole(log: str, scanned: Segment, image: bytes) -> bool:
         if evidence_of_damage(rest, scanned.end_index) is None:
             return False
     return scan(data, scanned.name, scanned.header).end_index == scanned.end_index
-
-
-def identity_of(log: str, names: list[str]) -> tuple[str | None, int]:
-    """Return the id and the format of the log, from its newest readable segment."""
-    for name in reversed(names):
-        with (Path(log) / name).open("rb") as file:
-            header = decode_segment_header(file.read(BLOCK_BYTES), f"{log}/{name}")
-        if header is not None:
-            return header.log_id.hex(), FORMAT
-    return None, FORMAT
 
 
 def durability_of(reader: LogReader, last: SegmentFile | None) -> str:

@@ -105,14 +105,14 @@ def serve(
         "audit_log": audit_log,
         "allowed_hosts": allowed_hosts.replace(",", " ").split() if allowed_hosts else None,
     }
-    chosen = load(config, flags, key)
+    read_config = partial(load, config, flags, key)
+    chosen = read_config()
     output.log_to_stderr(log_level)
     _allow_many_connections()
     _give_memory_back()
     sys.setswitchinterval(_SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        reload = partial(load, config, flags, key)
-        return runner.run(_run(chosen, reload, pipelines, read_only=read_only, json=json))
+        return runner.run(_run(chosen, read_config, pipelines, read_only=read_only, json=json))
 
 
 async def _run(

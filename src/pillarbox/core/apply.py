@@ -11,17 +11,21 @@ from typing import Any
 
 from pillarbox.core import decide, lines
 from pillarbox.core import events as e
-from pillarbox.core.changes import change, like_new, mark_dead, note, place_anew
 from pillarbox.core.queue import (
     NEVER,
+    Attempt,
+    Death,
     Lease,
+    Outcome,
     Queue,
     Record,
+    change,
     extra_of,
     next_deadline,
     priority_of,
 )
 
+_ATTEMPTS_KEPT_MAX = 100
 _KEYS_AHEAD_NS_MAX = 1_000_000_000  # keys of a large batch may be ahead of the clock
 
 
@@ -136,7 +140,8 @@ def came_due(queue: Queue, event: e.CameDue) -> None:
     if record.deliveries:  # it was returned with a delay
         lines.give_back(queue, record)
         return
-    place_anew(queue, event)
+    if record.extra is not None or queue.settings.redelivery == "original":
+        change(record, place=event.at >> 1)  # ordered by the time at which it came due
     lines.join(queue, record)
 
 
@@ -199,6 +204,21 @@ def purged(queue: Queue) -> None:
     queue.empty()
 
 
+def note(lease: Lease, at: int, outcome: Outcome) -> None:
+    """Record a failed delivery, if the message may be dead-lettered."""
+    record = lease.record
+    attempt = Attempt(lease.leased_at, at, outcome)
+    before = record.extra.attempts if record.extra is not None else ()
+    change(record, attempts=(*before, attempt)[-_ATTEMPTS_KEPT_MAX:])
+
+
+def like_new(record: Record, at: int) -> None:
+    """Reset the delivery count, and count the earlier ones as releases to keep handles unique."""
+    before = record.deliveries + (record.extra.releases if record.extra is not None else 0)
+    change(record, death=None, place=at >> 1, releases=before)
+    record.deliveries = 0
+
+
 def _are_plain(records: Sequence[Record]) -> bool:
     """Return whether these have one priority and no extra."""
     return not any(map(extra_of, records)) and len(set(map(priority_of, records))) == 1
@@ -206,7 +226,10 @@ def _are_plain(records: Sequence[Record]) -> bool:
 
 def bury(queue: Queue, record: Record, reason: str, at: int) -> None:
     """Move a message that was taken out to the dead-letter queue."""
-    lines.join(mark_dead(queue, record, reason, at), record)
+    target = queue.dead_letters
+    assert target is not None, "decide lets nothing die without a dead-letter queue"
+    change(record, death=Death(queue.name, reason, at, record.deliveries), place=at >> 1)
+    lines.join(target, record)
 
 
 def remember(queue: Queue, record: Record) -> None:

@@ -14,9 +14,18 @@ from typing import Any
 
 from pillarbox.core import apply, lines
 from pillarbox.core import events as e
-from pillarbox.core.changes import change, like_new
 from pillarbox.core.lane import Lane
-from pillarbox.core.queue import NEVER, NO_LANE, Extra, Group, Lease, Queue, Record, next_deadline
+from pillarbox.core.queue import (
+    NEVER,
+    NO_LANE,
+    Extra,
+    Group,
+    Lease,
+    Queue,
+    Record,
+    change,
+    next_deadline,
+)
 
 
 def finish(queue: Queue, event: e.Event) -> None:
@@ -40,7 +49,7 @@ def finish(queue: Queue, event: e.Event) -> None:
             apply.bury(queue, event.record, event.reason, event.at)
         case e.Redriven():
             for record in event.records:
-                like_new(record, event.at)
+                apply.like_new(record, event.at)
                 lines.join(event.target, record)
         case _:
             _undo(queue, event)

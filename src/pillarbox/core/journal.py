@@ -186,11 +186,6 @@ def _lease(queue: Queue, entry: Entry) -> Lease:
     return lease
 
 
-def _at_head(queue: Queue, key: int) -> Record | None:
-    record = lines.find(queue, key)
-    return record if record is not None and lines.is_first(queue, record) else None
-
-
 def _taken_out(queue: Queue, key: int) -> Record:
     """Take out a message whose delivery may not have been logged: see `write_if_space`."""
     record = apply.taken_out(queue, key)
@@ -213,18 +208,8 @@ def _replay_leased(queue: Queue, entry: Entry, body: Any, find: object) -> None:
     lease = Lease(record, number, entry.at, entry.at + timeout, timeout, record.extra)
     if ready is None:
         apply.leased_out_of_turn(queue, lease)
-    elif lines.is_first(queue, record):
-        apply.leased(queue, e.Leased([lease]))
     else:
         apply.hidden(queue, [lease])
-
-
-def _replay_died_in_line(queue: Queue, entry: Entry, body: Any, find: object) -> None:
-    record = _at_head(queue, entry.key)
-    if record is not None:
-        apply.died_in_line(queue, e.DiedInLine(record, entry.at, entry.details))
-    else:
-        apply.bury(queue, _taken_out(queue, entry.key), entry.details, entry.at)
 
 
 def _replay_redriven(queue: Queue, entry: Entry, body: Any, find: Callable[[str], Queue]) -> None:
@@ -250,7 +235,7 @@ _REPLAY: dict[int, Callable[[Queue, Entry, Any, Callable[[str], Queue]], None]] 
     RELEASED: lambda q, x, _, __: apply.released(q, e.Released(_lease(q, x), bool(x.number))),
     EXTENDED: lambda q, x, _, __: apply.extended(q, _lease(q, x), x.at),
     DIED: lambda q, x, _, __: apply.died(q, e.Died(_lease(q, x), x.at, *x.details)),
-    DIED_IN_LINE: _replay_died_in_line,
+    DIED_IN_LINE: lambda q, x, _, __: apply.bury(q, _taken_out(q, x.key), x.details, x.at),
     REDRIVEN: _replay_redriven,
     REMOVED: lambda q, x, _, __: apply.removed(q, x.details),
     PURGED: lambda q, _, __, ___: apply.purged(q),

@@ -116,7 +116,8 @@ class Leases:
         lines = self._lines
         if self.stale > STALE_MAX and self.stale > STALE_MAX + len(self) - len(self.unusual):
             for timeout, line in list(lines.items()):
-                living = deque(filter(_is_in_line, line))
+                # `_is_in_line`, without a call for each
+                living = deque([each for each in line if each.deadline and each.timeout != UNUSUAL])
                 ended = len(line) - len(living)
                 lines[timeout] = living
                 self.stale -= ended

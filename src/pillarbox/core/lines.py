@@ -9,10 +9,9 @@ in a group. Only `apply` may call the functions that change a queue.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
-from pillarbox.core.changes import change
 from pillarbox.core.lane import Lane, Position
 from pillarbox.core.queue import (
     NO_LANE,
@@ -20,6 +19,7 @@ from pillarbox.core.queue import (
     Lease,
     Queue,
     Record,
+    change,
     default_position,
     lane_position,
     place,
@@ -49,15 +49,6 @@ def order(queue: Queue, record: Record) -> tuple[int, Position]:
     if _is_back(queue, record):
         return 0, place(record)
     return 1, place(record) if queue.settings.fair else lane_position(record)
-
-
-def is_first(queue: Queue, record: Record) -> bool:
-    """Return whether a message is at the head of its lane or group."""
-    name = group_name(queue, record)
-    if name is not None:
-        return queue.groups[name].waiting.head[0] is record
-    returned, lane = queue.returned.get(record.priority), queue.lanes[record.priority]
-    return (returned is not None and returned.head[0] is record) or record in islice(lane, 1)
 
 
 def group_name(queue: Queue, record: Record) -> str | None:
@@ -234,6 +225,8 @@ def take(queue: Queue, record: Record, *, held: int) -> None:
     head: Record | Group
     name = group_name(queue, record)
     if name is not None:
+        head = queue.groups[name].waiting.head[0]
+        assert head is record, "only the head of a group is taken"
         _take_from_group(queue, name, record, held)
         return
     if returned and returned.head[0] is record:
@@ -251,8 +244,7 @@ def take(queue: Queue, record: Record, *, held: int) -> None:
 
 def _take_from_group(queue: Queue, name: str, record: Record, held: int) -> None:
     group = queue.groups[name]
-    head = group.waiting.popleft()
-    assert head is record, "only the head of a group is taken"
+    group.waiting.remove(record)
     queue.grouped -= 1
     if held:
         hide(queue, group, record)
@@ -313,34 +305,21 @@ def _clear_mask(queue: Queue, lane: int) -> None:
 def remove(queue: Queue, records: Iterable[Record]) -> None:
     """Remove ready messages, wherever they are."""
     for record in records:
-        name = group_name(queue, record)
+        queue.out_of_order.pop(record.key, None)
+        name, priority = group_name(queue, record), record.priority
         if name is not None:
-            _remove_from_group(queue, name, record)
+            _take_from_group(queue, name, record, held=0)
+            continue
+        if _is_back(queue, record):
+            queue.returned[priority].remove(record)
+            if not queue.returned[priority]:
+                del queue.returned[priority]
         else:
-            _remove_plain(queue, record)
-
-
-def _remove_plain(queue: Queue, record: Record) -> None:
-    queue.out_of_order.pop(record.key, None)
-    priority = record.priority
-    if _is_back(queue, record):
-        queue.returned[priority].remove(record)
-        if not queue.returned[priority]:
-            del queue.returned[priority]
-    else:
-        queue.lanes[priority].remove(record)
-    _clear_mask(queue, priority)
+            queue.lanes[priority].remove(record)
+        _clear_mask(queue, priority)
 
 
 def _is_back(queue: Queue, record: Record) -> bool:
     """Return whether a message was returned to its original position."""
     line = queue.returned.get(record.priority)
     return line is not None and line.get(place(record)) is record
-
-
-def _remove_from_group(queue: Queue, name: str, record: Record) -> None:
-    group = queue.groups[name]
-    del queue.out_of_order[record.key]
-    group.waiting.remove(record)
-    queue.grouped -= 1
-    _update(queue, name, group)

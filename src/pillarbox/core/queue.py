@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pillarbox.core import fair
 from pillarbox.core.errors import InvalidParameterError
@@ -74,6 +75,11 @@ class Record(Struct, gc=False, eq=False):
     extra: Extra | None = None
 
 
+def change(record: Record, **changes: Any) -> None:
+    """Replace the record's extra with a changed copy; leases keep the old one."""
+    record.extra = replace(record.extra, **changes) if record.extra else Extra(**changes)
+
+
 class Lease(Struct, gc=False, eq=False):
     """One delivery of one message. It serves as the receipt; a deadline of 0 means it has ended."""
 
@@ -124,6 +130,7 @@ extra_of = attrgetter("extra")
 priority_of = attrgetter("priority")
 record_of = attrgetter("record")
 number_of = attrgetter("number")
+holder_of = attrgetter("holder")
 
 
 class Queue:
@@ -174,15 +181,17 @@ class Queue:
         """The number of ready, scheduled and in-flight messages."""
         return self.ready + len(self.schedule) + len(self.leases)
 
-    def send_dead_letters_to(self, target: Queue) -> None:
-        """Make `target` the dead-letter queue; there must be no cycle."""
+    def send_dead_letters_to(self, target: Queue | None) -> None:
+        """Make `target` the dead-letter queue, if any; there must be no cycle."""
+        if target is None:
+            self.keep_dead_letters()
+            return
         reached: Queue | None = target
         while reached is not None:
             if reached is self:
                 raise InvalidParameterError("dead_letters", target.name, "another queue")
             reached = reached.dead_letters
-        if self.dead_letters is not None:
-            self.dead_letters.sources.remove(self)
+        self.keep_dead_letters()
         self.dead_letters = target
         target.sources.append(self)
 

@@ -152,16 +152,8 @@ def _messages(count: int) -> str:
 
 
 VERBS: dict[str, Callable[[Mailboxes, Mailbox[bytes], Form], Done]] = {
-    "send": send,
-    "delete": delete,
-    "purge": purge,
-    "redrive": redrive,
-    "change": change,
-    "pause": pause,
-    "resume": resume,
-    "drop": drop,
+    each.__name__: each for each in (send, delete, purge, redrive, change, pause, resume, drop)
 }
-
 PIPELINE_VERBS = ("redrive",)
 
 

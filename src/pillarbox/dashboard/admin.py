@@ -16,7 +16,7 @@ import msgspec
 from pillarbox.broker import attributes
 from pillarbox.broker.errors import no_such_queue
 from pillarbox.broker.queue import BrokerQueue
-from pillarbox.broker.queue_names import plain_name
+from pillarbox.broker.queue_names import FIFO_SUFFIX, plain_name
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import NEVER
@@ -90,8 +90,8 @@ class QueueAdmin:
             queue = await self._queue(name)
             changes, target = self._changes(queue, wanted)
             kept = attributes.merged(queue.given, attributes.checked(changes, fifo=queue.fifo))
-            if target:
-                await self._queues.ensure(target, fifo=queue.fifo)
+            if target and target.endswith(FIFO_SUFFIX) == queue.fifo:  # else it is refused
+                await self._queues.ensure(target)
             ends = "RedrivePolicy" in changes and not target
             with suppress(StaleQueueError):  # another broker changed it: read it again
                 await self._queues.change(queue, take_over=ends, attributes=kept)

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import hmac
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, unquote
 
@@ -184,35 +185,38 @@ class Dashboard:
         steps = self.mailboxes.history(box.name, message_id)
         times = self.mailboxes.times(box.name, found.state, browse.SEARCH_MAX, 0)
         shown = browse.MessageView(*found, times.get(message_id))
-        values = {"message": found.message, "shown": shown, "steps": steps}
-        return self._render("message.html", name=box.name, **values)
+        return self._render(
+            "message.html", name=box.name, message=found.message, shown=shown, steps=steps
+        )
 
     def _pipeline(self, path: str, query: Mapping[str, str]) -> Response:
         name, _, what = path.partition("/")
         found = self.pipelines.find(name)
-        if found is not None and what == "failed":
-            processor = query.get("processor", "")
-            if processor not in found.status.processors:
-                raise NotFoundError("There is no such processor here.")
-            failed = found.failures(processor)
-            done = self._notice_in(query)
-            values = {"pipeline": found, "processor": processor, "failed": failed, "done": done}
-            return self._render("failed.html", **values)
-        if found is not None and what == "graph.svg":
-            return render.picture(found.drawing)
-        if found is not None and what == "stream":
-            return self._stream(lambda: self._processors(name))
-        if found is None or what:
+        if found is None or what not in ("", "failed", "graph.svg", "stream"):
             raise NotFoundError("There is no such pipeline here.")
-        return self._render("pipeline.html", pipeline=found)
+        if what == "graph.svg":
+            return render.picture(found.drawing)
+        if what == "stream":
+            return self._stream(lambda: self._processors(name))
+        if not what:
+            return self._render("pipeline.html", pipeline=found)
+        processor = query.get("processor", "")
+        if processor not in found.status.processors:
+            raise NotFoundError("There is no such processor here.")
+        return self._render(
+            "failed.html",
+            pipeline=found,
+            processor=processor,
+            failed=found.failures(processor),
+            done=self._notice_in(query),
+        )
 
     def _series(self, name: str, span: str) -> Response:
         """Return the data of the charts as JSON: one list per line."""
         points = self.samples.points(name, span)
         lists = [list(each) for each in zip(*points, strict=True)] or [[] for _ in Point._fields]
         lists[0] = [-(before or 0.0) for before in lists[0]]
-        headers = {**render.HEADERS, "Content-Type": "application/json"}
-        return Response(200, msgspec.json.encode(lists), headers)
+        return Response(200, msgspec.json.encode(lists), render.headers("application/json"))
 
     def _box(self, name: str) -> Mailbox[bytes]:
         box = self.mailboxes.open(name)
@@ -226,7 +230,8 @@ class Dashboard:
         saved_at = loop.time()
         try:
             while True:
-                await asyncio.to_thread(self.samples.take)
+                with suppress(MailboxError):  # the store is away: leave a gap in the charts
+                    await asyncio.to_thread(self.samples.take)
                 await asyncio.to_thread(self.workers.take)
                 if loop.time() - saved_at >= SAVE_SECONDS:
                     saved_at = loop.time()
@@ -237,8 +242,7 @@ class Dashboard:
             self.samples.save()
 
     def _stream(self, fragments: Callable[[], Fragments]) -> StreamingResponse:
-        headers = {**render.HEADERS, "Content-Type": "text/event-stream"}
-        headers["Cache-Control"] = "no-store"
+        headers = render.headers("text/event-stream")
         return StreamingResponse(headers=headers, chunks=self._events(fragments))
 
     async def _events(self, fragments: Callable[[], Fragments]) -> AsyncIterator[bytes]:
@@ -348,9 +352,10 @@ class Dashboard:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(begin)
 
-    def _render(self, template: str, **values: Any) -> Response:
+    def _render(self, template: str, status: int = 200, **values: Any) -> Response:
         return render.page(
             template,
+            status,
             **values,
             title=self.mailboxes.title,
             root=ROOT,
@@ -360,9 +365,7 @@ class Dashboard:
         )
 
     def _problem(self, status: int, text: str) -> Response:
-        return render.page(
-            "problem.html", status, text=text, title=self.mailboxes.title, root=ROOT, code=status
-        )
+        return self._render("problem.html", status, text=text, code=status)
 
 
 def _span(query: Mapping[str, str]) -> str:
@@ -387,8 +390,7 @@ def mount(
 
     def note(request: Request, action: str, name: str) -> None:
         if broker.audit is not None:
-            keyless = broker.access.open_to_all
-            key = "" if keyless else broker.access.known(request).name
+            key = "" if broker.access.open_to_all else broker.access.known(request).name
             broker.audit.note(key, action, name, by="dashboard")
 
     dashboard.on_change = note

@@ -21,9 +21,9 @@ from pillarbox.core import journal
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import MESSAGES_MAX, SECOND_NS
 from pillarbox.dashboard.admin import QueueAdmin
+from pillarbox.mailbox.durable_session import index_of
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.local import LocalMailbox
-from pillarbox.mailbox.location import index_of
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import Mailbox, State
 from pillarbox.mailbox.url import open_mailbox, without_password
@@ -94,7 +94,7 @@ class Mailboxes(ABC):
         """Return messages in queue order from `skip` on; empty beyond the browsing limit."""
         box, most = self.open(name), min(skip + count, MESSAGES_MAX)
         if box is None:
-            raise MailboxError(f"queue {name!r} was deleted")
+            raise _deleted(name)
         return box.peek(most, state=state)[skip:] if most > skip else ()
 
     def find(self, name: str, message_id: str) -> Found | None:
@@ -134,6 +134,10 @@ class Mailboxes(ABC):
 
     def refresh(self) -> None:  # noqa: B027 - most cache nothing
         """Invalidate cached descriptions of the queues."""
+
+
+def _deleted(name: str) -> MailboxError:
+    return MailboxError(f"queue {name!r} was deleted")
 
 
 class _BrowsableMailbox(LocalMailbox[bytes]):
@@ -187,8 +191,9 @@ class BrokerMailboxes(Mailboxes):
     def names(self) -> Sequence[str]:
         return list(self._store.sessions)
 
-    def open(self, name: str) -> Mailbox[bytes] | None:
-        return self._mailbox(name) if name in self._store.sessions else None
+    def open(self, name: str) -> _BrowsableMailbox | None:
+        session = self._store.sessions.get(name)
+        return None if session is None else _BrowsableMailbox(session, bytes)
 
     def peek(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
         return self._mailbox(name).peek_at(state, count, skip)
@@ -212,7 +217,8 @@ class BrokerMailboxes(Mailboxes):
         return [each for each in self._broker.consumers if each.queue in self._store.sessions]
 
     def held(self, names: Iterable[str]) -> Counter[Consumer]:
-        return sum((self._mailbox(name).held() for name in names), Counter())
+        boxes = filter(None, map(self.open, names))
+        return sum((box.held() for box in boxes), Counter())
 
     def is_paused(self, name: str) -> bool:
         session = self._store.sessions.get(name)
@@ -230,11 +236,14 @@ class BrokerMailboxes(Mailboxes):
         key = store.key_of(message_id)
         if not isinstance(store, DurableStore) or key is None:
             return []
-        found = store.sessions[name].find(key)
+        found = self._mailbox(name)._session.find(key)
         return [] if found is None else self._follow(store, key, index_of(found[0].body))
 
     def _mailbox(self, name: str) -> _BrowsableMailbox:
-        return _BrowsableMailbox(self._store.sessions[name], bytes)
+        box = self.open(name)
+        if box is None:
+            raise _deleted(name)
+        return box
 
     def _follow(self, store: DurableStore, key: int, start: int) -> list[HistoryEntry]:
         """Return the log entries about a message, among those after its body and the newest."""

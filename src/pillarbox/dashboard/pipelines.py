@@ -17,7 +17,7 @@ from pillarbox.pipeline.paths import Paths
 from pillarbox.pipeline.running import is_running
 from pillarbox.pipeline.status import ProcessorStatus, Status, ends, graph_of, labels, read_status
 from pillarbox.spark.location import location_of
-from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.table import is_table, table_at
 
 _FAILED_MAX = 50  # failed records on one page
 
@@ -63,8 +63,8 @@ class Summary(NamedTuple):
     def failures(self, processor_id: str) -> Failures:
         """Return the last failed records of a processor; raise PipelineError if it is unknown."""
         processor = graph_of(self.status).processor(processor_id)
-        path = self._error_log(processor_id)
-        end = TableLog(path).end_index if is_table(path) else 0
+        path = Paths(self.path).errors(processor_id)
+        end = table.end_index if (table := table_at(path)) is not None else 0
         records = list(failures(path, max(0, end - _FAILED_MAX)))
         logs = (location_of(self.status.logs[name]) for name in processor.input_names)
         typed = any(log is None or is_table(log) for log in logs)
@@ -77,10 +77,8 @@ class Summary(NamedTuple):
                 "redriving into a typed log needs the pipeline's code: use"
                 f" 'pillarbox pipeline errors MODULE:PIPELINE {processor_id} --redrive'"
             )
-        return redrive(graph_of(self.status), processor_id, self._error_log(processor_id))
-
-    def _error_log(self, processor_id: str) -> str:
-        return f"{self.path}/errors/{processor_id}"
+        path = Paths(self.path).errors(processor_id)
+        return redrive(graph_of(self.status), processor_id, path)
 
 
 class Pipelines:

@@ -37,6 +37,10 @@ _TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
+_ASSETS = (
+    *("app.js", "app.css", "icon.svg", "vendor/htmx.min.js", "vendor/htmx-sse.min.js"),
+    *("vendor/uplot.min.js", "vendor/uplot.min.css"),
+)
 NOTHING = "\u2013"  # an en dash where there is no number
 BODY_CHARS_MAX = 20_000
 _PACE = 64
@@ -45,8 +49,12 @@ _PACE = 64
 def page(template: str, status: int = 200, **values: Any) -> Response:
     """Render a template as a response."""
     text = fragment(template, **values)
-    headers = {**HEADERS, "Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"}
-    return Response(status, text.encode("utf-8", "replace"), headers)
+    return Response(status, text.encode("utf-8", "replace"), headers("text/html; charset=utf-8"))
+
+
+def headers(kind: str) -> dict[str, str]:
+    """Return the headers of a response with this content type."""
+    return {**HEADERS, "Content-Type": kind, "Cache-Control": "no-store"}
 
 
 def fragment(template: str, **values: Any) -> str:
@@ -62,25 +70,20 @@ def redirect(to: str) -> Response:
 def picture(svg: str) -> Response:
     """Return an SVG image as a response, with a policy that allows only inline styles."""
     policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
-    headers = {**HEADERS, **policy, "Content-Type": _TYPES["svg"], "Cache-Control": "no-store"}
-    return Response(200, svg.encode("utf-8", "replace"), headers)
+    return Response(200, svg.encode("utf-8", "replace"), headers(_TYPES["svg"]) | policy)
 
 
-@cache
 def asset(path: str) -> Response | None:
     """Return a file of static/ as a compressed response; None for any other path."""
-    paths = {"app.js", "app.css", "icon.svg", "vendor/htmx.min.js", "vendor/htmx-sse.min.js",
-             "vendor/uplot.min.js", "vendor/uplot.min.css"}  # fmt: skip
-    if path not in paths:
-        return None
+    return _asset(path) if path in _ASSETS else None
+
+
+@cache  # so it must never see a path that a client made up
+def _asset(path: str) -> Response:
     data = (files(__package__) / "static" / path).read_bytes()
-    headers = {
-        **HEADERS,
-        "Content-Type": _TYPES[path.rpartition(".")[2]],
-        "Content-Encoding": "gzip",
-        "Cache-Control": "max-age=3600",
-    }
-    return Response(200, gzip.compress(data, mtime=0), headers)
+    compressed = {"Content-Encoding": "gzip", "Cache-Control": "max-age=3600"}
+    kind = headers(_TYPES[path.rpartition(".")[2]])
+    return Response(200, gzip.compress(data, mtime=0), kind | compressed)
 
 
 @cache

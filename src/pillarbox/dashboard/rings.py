@@ -14,9 +14,9 @@ from pillarbox.mailbox.protocol import Stats
 
 SPANS = {"10 minutes": (5, 120), "2 hours": (60, 120), "24 hours": (600, 144)}
 _CLOSE_SECONDS = 0.2
-_LEVELS = 3
-_SENT, _DONE, _SECONDS = 3, 4, 5
-_FIELDS = 6
+_SENT, _DONE, _SECONDS = 3, 4, 5  # the fields of an interval after its three levels
+_EMPTY = array("d", [nan, nan, nan, 0.0, 0.0, 0.0])
+_FIELDS = len(_EMPTY)
 
 HistoryState = dict[str, tuple[int, bytes]]  # by span: the newest interval, and all values
 
@@ -37,7 +37,7 @@ class Ring:
 
     def __init__(self, step: int, count: int) -> None:
         self._step, self._count = step, count
-        self._values = array("d", [nan] * _LEVELS + [0.0] * (_FIELDS - _LEVELS)) * count
+        self._values = _EMPTY * count
         self._last = -1  # number of the newest interval
 
     def state(self) -> tuple[int, bytes]:
@@ -68,9 +68,7 @@ class Ring:
         """Return the offset of an interval in the buffer, and clear intervals up to it."""
         for new in range(max(self._last + 1, number - self._count + 1), number + 1):
             offset = new % self._count * _FIELDS
-            self._values[offset : offset + _FIELDS] = array(
-                "d", [nan] * _LEVELS + [0.0] * (_FIELDS - _LEVELS)
-            )
+            self._values[offset : offset + _FIELDS] = _EMPTY
         self._last = max(self._last, number)
         return number % self._count * _FIELDS
 

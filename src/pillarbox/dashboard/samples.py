@@ -110,19 +110,16 @@ class Samples:
         if box is None:
             return
         stats, dead, totals = box.stats(), box.dead_letters, self._boxes.totals(name)
-        row = Row(name, stats, dead.name if dead else None, self._boxes.is_paused(name))
-        if totals is not None:
-            row = row._replace(consumers=totals.consumers)
-        if (
-            name in self._histories
-            or name in self._recently_viewed
-            or len(self._rows) < HISTORIES_MAX
-        ):
+        rates: tuple[float | None, float | None] = (None, None)
+        known = name in self._histories or name in self._recently_viewed
+        if known or len(self._rows) < HISTORIES_MAX:
             history = self._histories.setdefault(name, History())
             history.add(self._now(), stats, None if totals is None else totals[:2])
-            sent, done = history.rates()
-            row = row._replace(sent_per_second=sent, done_per_second=done)
-        self._rows[name] = row
+            rates = history.rates()
+        dead_name = dead.name if dead is not None else None
+        consumers = totals.consumers if totals is not None else None
+        paused = self._boxes.is_paused(name)
+        self._rows[name] = Row(name, stats, dead_name, paused, consumers, *rates)
 
     def _due(self, names: Sequence[str]) -> list[str]:
         """Return queues with a history, new queues, and the next few of the others."""
@@ -136,12 +133,13 @@ class Samples:
 
     def keep_history(self, name: str) -> None:
         """Keep the history of a queue whose page was opened."""
-        self._recently_viewed.pop(name, None)
-        self._recently_viewed[name] = None
-        if len(self._recently_viewed) > HISTORIES_MAX:
-            oldest = next(iter(self._recently_viewed))
-            del self._recently_viewed[oldest]
-            self._histories.pop(oldest, None)
+        with self._lock:
+            self._recently_viewed.pop(name, None)
+            self._recently_viewed[name] = None
+            if len(self._recently_viewed) > HISTORIES_MAX:
+                oldest = next(iter(self._recently_viewed))
+                del self._recently_viewed[oldest]
+                self._histories.pop(oldest, None)
 
     def points(self, name: str, span: str) -> list[Point]:
         with self._lock:

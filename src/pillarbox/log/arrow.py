@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from pillarbox.extras import extra
 from pillarbox.log.directory import LogDirectory
 from pillarbox.log.errors import LogCorruptError, LogIndexError
 from pillarbox.log.frame import DATA, FOOTER, HEADER_BYTES, FrameHeader, offsets_bytes
-from pillarbox.log.segments import Catalog, Segment
+from pillarbox.log.segments import Catalog, Segment, open_shared
 
 with extra("arrow", "reading a log as Arrow"):
     import pyarrow as pa
@@ -37,24 +37,31 @@ def read_batches(
     directory: LogDirectory, catalog: Catalog, first_index: int, stop: int
 ) -> Iterator[Any]:
     """Yield record batches of the records from `first_index` up to `stop`."""
-    index = first_index
-    while index < stop:
-        segment = catalog.of_index(index)
-        if segment is None:
-            kept = catalog.segments[0].base_index if catalog.segments else stop
-            raise LogIndexError(directory.path, index, kept, stop)
-        yield from read_segment(directory, segment, index, stop)
-        following = catalog.after(segment)
-        index = stop if following is None else following.base_index
+    segments = catalog.segments
+    bases = [*(segment.base_index for segment in segments), stop]
+    if first_index < min(bases[0], stop):
+        raise LogIndexError(directory.path, first_index, bases[0], stop)
+    for segment, (base, end) in zip(segments, pairwise(bases), strict=True):
+        if first_index < end and base < stop:
+            try:
+                yield from read_segment(directory, segment, first_index, stop)
+            except FileNotFoundError:  # dropped by retention
+                index = max(first_index, base)
+                raise LogIndexError(directory.path, index, end, stop) from None
 
 
 def read_segment(
     directory: LogDirectory, segment: Segment, first_index: int, stop: int
 ) -> Iterator[Any]:
-    """Yield record batches of the records of one segment from `first_index` up to `stop`."""
-    with directory.opened(segment.name) as handle:
-        directory.disk.lock(handle, exclusive=False)
-        file = pa.py_buffer(directory.disk.map(handle, directory.disk.size(handle)))
+    """Yield record batches of the records of one segment from `first_index` up to `stop`.
+
+    Raises FileNotFoundError if retention has dropped the segment.
+    """
+    disk, handle = directory.disk, open_shared(directory, segment)
+    try:
+        file = pa.py_buffer(disk.map(handle, disk.size(handle)))
+    finally:
+        disk.close(handle)
     for run in _runs(_frames(file, segment, first_index, stop)):
         yield from _batches(file, run, first_index, stop)
 

@@ -10,6 +10,7 @@ import struct
 import threading
 from contextlib import suppress
 
+from pillarbox.closing import Closing
 from pillarbox.log.directory import LogDirectory
 from pillarbox.log.disk import SharedWord, has_no_space
 
@@ -38,7 +39,7 @@ class Watchers:
             event.set()
 
 
-class ConfirmedIndex:
+class ConfirmedIndex(Closing):
     """The index in shared memory, and the watchers in this process."""
 
     def __init__(
@@ -73,3 +74,9 @@ class ConfirmedIndex:
     def close(self) -> None:
         if self._shared_word is not None:
             self._shared_word.close()
+
+
+def confirmed_by_last_writer(directory: LogDirectory) -> int:
+    """Return the index after the last record that a writer confirmed; 0 if unknown."""
+    with ConfirmedIndex(directory) as confirmed:
+        return confirmed.get() or 0

@@ -51,13 +51,13 @@ class Disk(Protocol):
     def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int: ...
     def fdatasync(self, handle: int) -> None: ...
     def allocate(self, handle: int, offset: int, size: int) -> None: ...
-    def truncate(self, handle: int, size: int) -> None: ...
+    def truncate(self, handle: int, size: int, /) -> None: ...
     def size(self, handle: int) -> int: ...
     def map(self, handle: int, size: int) -> Mapping: ...
     def lock(self, handle: int, *, exclusive: bool) -> bool: ...
-    def rename(self, old: str, new: str) -> None: ...
-    def link(self, old: str, new: str) -> None: ...
-    def unlink(self, path: str) -> None: ...
+    def rename(self, old: str, new: str, /) -> None: ...
+    def link(self, old: str, new: str, /) -> None: ...
+    def unlink(self, path: str, /) -> None: ...
     def make_directory(self, path: str) -> None: ...
     def names(self, path: str) -> list[str]: ...
     def sync_directory(self, path: str) -> None: ...
@@ -102,6 +102,12 @@ class _MappedWord:
 class RealDisk:
     """The files of the operating system."""
 
+    allocate = staticmethod(_allocate)
+    truncate = staticmethod(os.ftruncate)
+    rename = staticmethod(os.rename)
+    link = staticmethod(os.link)
+    unlink = staticmethod(os.unlink)
+
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         flags = os.O_RDWR if write else os.O_RDONLY
         return os.open(path, flags | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o644)
@@ -135,12 +141,6 @@ class RealDisk:
         else:
             os.fdatasync(handle)
 
-    def allocate(self, handle: int, offset: int, size: int) -> None:
-        _allocate(handle, offset, size)
-
-    def truncate(self, handle: int, size: int) -> None:
-        os.ftruncate(handle, size)
-
     def size(self, handle: int) -> int:
         return os.fstat(handle).st_size
 
@@ -159,15 +159,6 @@ class RealDisk:
         except BlockingIOError:
             return False
         return True
-
-    def rename(self, old: str, new: str) -> None:
-        os.rename(old, new)
-
-    def link(self, old: str, new: str) -> None:
-        os.link(old, new)
-
-    def unlink(self, path: str) -> None:
-        os.unlink(path)
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)

@@ -24,7 +24,7 @@ from pillarbox.log.frame import (
     decode_records,
     walk,
 )
-from pillarbox.log.segments import Segment, read_header
+from pillarbox.log.segments import Segment, open_shared
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -71,14 +71,8 @@ class _File:
 
     def __init__(self, directory: LogDirectory, segment: Segment) -> None:
         self._disk = directory.disk
-        self.handle = directory.open(segment.name)
-        header = None
-        if self._disk.lock(self.handle, exclusive=False):
-            header = read_header(self._disk, self.handle, directory.path_of(segment.name))
-        if header is None or header.epoch != segment.header.epoch:
-            raise FileNotFoundError(segment.name)  # recycled since it was looked up
-        self.epoch = header.epoch
-        self.codec = header.codec
+        self.epoch, self.codec = segment.header.epoch, segment.header.codec
+        self.handle = open_shared(directory, segment)
 
     def __del__(self) -> None:
         if hasattr(self, "handle"):
@@ -102,7 +96,7 @@ class _Cache(OrderedDict[K, V]):
 class FrameReader:
     """Reads checked frames of one log. Thread-safe."""
 
-    def __init__(self, directory: LogDirectory, *, indexing: bool = False) -> None:
+    def __init__(self, directory: LogDirectory, *, indexing: bool) -> None:
         self._disk = directory.disk
         self._directory = directory
         # If the writer is in another process, the reader builds the index of the open segment.
@@ -134,7 +128,7 @@ class FrameReader:
         start, stop = segment.index.range_of_index(index)
         data = self._window(segment, file, start, stop, wait=wait)
         position, size = walk(data, index)
-        while not size and data:  # past the window: the index has no entry for it yet
+        while not size and position:  # past the window: the index has no entry for it yet
             start += position
             data = self._disk.pread(file.handle, WINDOW_BYTES, start, wait=wait)
             position, size = walk(data, index)
@@ -185,8 +179,8 @@ class FrameReader:
             return cached
         block = self._read_block(segment, offset, end_index)
         # A short block at the growing end is not cached, as it would hide later frames.
-        complete = block.next_offset - offset >= BLOCK_READ_BYTES // 2 or segment.sealed
-        if complete and len(block.data) <= _CACHED_BYTES_MAX:
+        complete = block.next_offset - block.offset >= BLOCK_READ_BYTES // 2 or segment.sealed
+        if block.frames and complete and len(block.data) <= _CACHED_BYTES_MAX:
             with self._lock:
                 self._blocks.put(key, block)
         return block
@@ -223,8 +217,11 @@ class FrameReader:
         while True:
             data = self._disk.pread(file.handle, size, offset)
             frames, position, need = _parse(segment, file, data, offset, end_index)
-            if frames or not need:
+            if frames or not need or len(data) < HEADER_BYTES:
                 break
+            if position:  # only commits without records, and more to read
+                offset, size = offset + position, BLOCK_READ_BYTES
+                continue
             if len(data) < size:
                 raise _damage(segment, offset, segment.base_index)
             size = max(need, size * 2)
@@ -238,7 +235,10 @@ class FrameReader:
 def _parse(
     segment: Segment, file: _File, data: bytes, offset: int, end_index: int
 ) -> tuple[list[FrameHeader], int, int]:
-    """Return the confirmed frames in `data`, their end, and the size of a truncated next one."""
+    """Return the confirmed frames in `data`, their end, and the size of a truncated next one.
+
+    The size is 0 if there is no next frame.
+    """
     frames: list[FrameHeader] = []
     position = 0
     expected: int | None = None
@@ -249,7 +249,9 @@ def _parse(
             if expected is not None and expected < end_index and not at_footer:
                 raise _damage(segment, offset + position, expected)
             return frames, position, 0
-        if header.end_index > end_index or header.kind == FOOTER:
+        # A commit without records at the end may be half written.
+        unconfirmed = header.first_index >= end_index or header.end_index > end_index
+        if unconfirmed or header.kind == FOOTER:
             return frames, position, 0
         stop = position + HEADER_BYTES + header.payload_bytes
         if stop > len(data):
@@ -259,7 +261,7 @@ def _parse(
         if header.kind in (DATA, LOST):
             frames.append(header)
         expected, position = header.end_index, stop
-    return frames, position, 0 if position else HEADER_BYTES
+    return frames, position, HEADER_BYTES
 
 
 def _damage(segment: Segment, offset: int, index: int) -> LogCorruptError:

@@ -39,13 +39,6 @@ class Group:
         return bool(self.waiters or self.callbacks or self.futures)
 
 
-def decide(groups: list[Group], error: Exception | None) -> None:
-    for group in groups:
-        group.error = error
-        group.done = True
-        group.records = []
-
-
 def nothing() -> None:
     """Do nothing: a callback that only marks the group as awaited."""
 

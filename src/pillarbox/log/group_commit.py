@@ -17,7 +17,7 @@ from threading import get_ident
 from typing import Any
 
 from pillarbox.log.errors import LogError
-from pillarbox.log.group import Group, decide, nothing, notify_all, remove_waiter, wake_one
+from pillarbox.log.group import Group, nothing, notify_all, remove_waiter, wake_one
 from pillarbox.log.segment_writer import JOIN_BYTES_MAX, SegmentWriter
 from pillarbox.mutex import RLock, not_reentrant, reentrant_call
 
@@ -253,7 +253,10 @@ class GroupCommit:
                 if error is not None:
                     decided = [*decided, *self.groups]
                     self.groups.clear()
-                decide(decided, error)
+                for group in decided:
+                    group.error = error
+                    group.done = True
+                    group.records = []
                 self.under_way = None
                 if release or error is not None:
                     self._hand_over()

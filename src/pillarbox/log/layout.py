@@ -36,6 +36,10 @@ class SegmentHeader(NamedTuple):
     previous_epoch: int | None = 0
 
     @property
+    def format(self) -> int:
+        return 1 if self.previous_epoch is None else FORMAT
+
+    @property
     def codec(self) -> FrameCodec:
         """Reads and writes the frames of this segment."""
         return FrameCodec(self.log_id, self.epoch)
@@ -43,7 +47,7 @@ class SegmentHeader(NamedTuple):
     def encode(self) -> bytes:
         fields = _HEADER.pack(
             SEGMENT_MAGIC,
-            1 if self.previous_epoch is None else FORMAT,
+            self.format,
             0,
             0,
             self.log_id,

@@ -28,7 +28,7 @@ from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.log.log_reader import LogReader
 from pillarbox.log.open_segments import OpenSegments
 from pillarbox.log.readable_log import ReadableLog
-from pillarbox.log.recovery import Recovery, recover
+from pillarbox.log.recovery import Check, Recovery, recover
 from pillarbox.log.segments import Catalog, Retention, first_to_keep
 from pillarbox.log.writer import FSYNC, MEMORY, OS, Writer
 from pillarbox.mutex import Mutex
@@ -57,7 +57,7 @@ class Log(ReadableLog, Closing):
         prepare_ahead: bool,
     ) -> None:
         catalog = Catalog(recovered.segments)
-        super().__init__(directory, catalog, indexing=False)
+        super().__init__(directory, catalog)
         self.durability = durability
         self.recovery = recovered
         self.retention = retention
@@ -98,7 +98,7 @@ class Log(ReadableLog, Closing):
         segment_bytes: int = ...,
         retention: Retention | None = ...,
         readonly: Literal[False] = ...,
-        check: Literal["footer", "tail", "all"] = ...,
+        check: Check = ...,
         prepare_ahead: bool = ...,
         progress: Callable[[int, int], None] | None = ...,
     ) -> Log: ...
@@ -119,7 +119,7 @@ class Log(ReadableLog, Closing):
         segment_bytes: int = SEGMENT_BYTES,
         retention: Retention | None = None,
         readonly: bool = False,
-        check: Literal["footer", "tail", "all"] = "tail",
+        check: Check = "tail",
         prepare_ahead: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> Log | LogReader:
@@ -139,16 +139,10 @@ class Log(ReadableLog, Closing):
         make_directory(used, directory.path)
         handle = directory.lock()
         try:
-            recovered = recover(
-                directory,
-                check_all=check == "all",
-                trust_footer=check == "footer",
-                progress=progress,
-            )
             return cls(
                 directory,
                 handle,
-                recovered,
+                recover(directory, check, progress),
                 durability=durability,
                 segment_bytes=segment_bytes,
                 retention=retention or Retention(),

@@ -7,11 +7,14 @@ frames themselves prove to be on disk.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pillarbox.closing import Closing
+from pillarbox.log.commits import Commit
 from pillarbox.log.confirmed import ConfirmedIndex
 from pillarbox.log.directory import LogDirectory
 from pillarbox.log.disk import Disk
-from pillarbox.log.errors import LogCorruptError, LogError, LogFormatError
+from pillarbox.log.errors import LogCorruptError, LogError, LogFormatError, LogIndexError
 from pillarbox.log.readable_log import ReadableLog
 from pillarbox.log.segments import Catalog, Segment, check_link, load_segment, scan
 from pillarbox.mutex import Mutex
@@ -23,7 +26,7 @@ class LogReader(ReadableLog, Closing):
     polls = True
 
     def __init__(self, path: str, disk: Disk) -> None:
-        super().__init__(LogDirectory(disk, path), Catalog([]), indexing=True)
+        super().__init__(LogDirectory(disk, path), Catalog([]))
         self._refresh_lock = Mutex()
         self._confirmed = ConfirmedIndex(self._directory)
         self._end = 0
@@ -48,6 +51,19 @@ class LogReader(ReadableLog, Closing):
             self._relist()
             self._end = max(self._end, confirmed)
 
+    def _dropped(self, index: int) -> LogIndexError:
+        with self._refresh_lock:
+            self._relist()
+        return super()._dropped(index)
+
+    def commits(self) -> Iterator[Commit]:
+        with self._refresh_lock:
+            self._relist()
+        last = self._catalog.last
+        if last is not None and not last.sealed:
+            last.commit_offset = self._scan(last).commit_offset
+        return super().commits()
+
     def close(self) -> None:
         """Close the files; the log and its writer are not affected."""
         self._reader.close()
@@ -58,10 +74,12 @@ class LogReader(ReadableLog, Closing):
         last = self._catalog.last
         if last is None or last.sealed:
             return last.end_index if last is not None else 0
-        found = scan(self._directory.map(last.name), last.name, last.header)
-        last.commit_offset = found.commit_offset
+        found = self._scan(last)
         proven = max(last.base_index, min(found.synced_index, found.end_index))
         return proven if confirmed is None else max(proven, min(confirmed, found.end_index))
+
+    def _scan(self, segment: Segment) -> Segment:
+        return scan(self._directory.map(segment.name), segment.name, segment.header)
 
     def _relist(self) -> None:
         """Update the catalog for new, sealed and dropped segments."""

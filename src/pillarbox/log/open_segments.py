@@ -16,7 +16,6 @@ from pillarbox.log.directory import LogDirectory
 from pillarbox.log.disk import has_no_space
 from pillarbox.log.errors import LogError, LogPoisonedError
 from pillarbox.log.layout import BLOCK_BYTES, SegmentHeader, index_stride
-from pillarbox.log.reserve import Reserve
 from pillarbox.log.segment_writer import (
     SegmentWriter,
     capacity_for,
@@ -26,7 +25,7 @@ from pillarbox.log.segment_writer import (
     urgent_bytes,
 )
 from pillarbox.log.segments import Catalog, footer_bytes_max
-from pillarbox.log.spare_files import SpareFiles
+from pillarbox.log.spare_files import Reserve, SpareFiles
 from pillarbox.mutex import RLock, not_reentrant
 
 _SEGMENTS_PER_DISK = 16
@@ -284,17 +283,18 @@ class OpenSegments:
         writers = list(dict.fromkeys(filter(None, (self._active, self._filling))))
         self._active = self._filling = None
         try:
-            for writer in writers if self.poisoned is None else ():
+            while writers and self.poisoned is None:
+                writer = writers[0]
                 with self._or_poisoned():
                     self._sync_if_needed(writer)
                     writer.seal(self.synced_index)
                     writer.sync()
+                del writers[0]
                 writer.close()
                 writer.segment.sealed = True
             with contextlib.suppress(OSError):  # replace a reserve file that was used
                 self._reserve.fill()
         finally:
-            if self.poisoned is not None:
-                for writer in writers:
-                    with contextlib.suppress(OSError):
-                        writer.close()
+            for writer in writers:
+                with contextlib.suppress(OSError):
+                    writer.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pillarbox import notebook
@@ -18,9 +19,9 @@ from pillarbox.log.directory import LogDirectory
 from pillarbox.log.errors import LogIndexError
 from pillarbox.log.frame import LOST
 from pillarbox.log.frame_reader import Block, Frame, FrameReader
-from pillarbox.log.layout import BLOCK_BYTES
+from pillarbox.log.layout import BLOCK_BYTES, FORMAT
 from pillarbox.log.positions import PINS, TAILERS, Positions
-from pillarbox.log.segments import Catalog, Segment, identity_of
+from pillarbox.log.segments import Catalog, identity_of
 from pillarbox.log.tailer import Tailer
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ class ReadableLog(ABC):
     _repr_html_ = notebook.of_log
     _new_id = b""
 
-    def __init__(self, directory: LogDirectory, catalog: Catalog, *, indexing: bool) -> None:
+    def __init__(self, directory: LogDirectory, catalog: Catalog) -> None:
         self.path = directory.path
         self._directory = directory
         self._catalog = catalog
-        self._reader = FrameReader(directory, indexing=indexing)
+        self._reader = FrameReader(directory, indexing=self.polls)
         self._tailer_positions = Positions(directory, TAILERS)
         self._pins = Positions(directory, PINS)
         self.watchers = Watchers()
@@ -53,6 +54,12 @@ class ReadableLog(ABC):
     def log_id(self) -> bytes:
         """A unique id; empty in a reader of a log without segments."""
         return identity_of([each.header for each in self._catalog.segments]) or self._new_id
+
+    @property
+    def format(self) -> int:
+        """The format of the newest segment, or of the next one."""
+        last = self._catalog.last
+        return FORMAT if last is None else last.header.format
 
     def refresh(self) -> None:  # noqa: B027 - nothing to do where the writer notifies
         """Check whether the log has grown, if the writer is in another process."""
@@ -77,7 +84,7 @@ class ReadableLog(ABC):
         try:
             return self._reader.record(segment, index, wait=wait)
         except FileNotFoundError:
-            raise LogIndexError(self.path, index, self.first_index, end) from None
+            raise self._dropped(index) from None
 
     def frames(self, start: int | None = None, end: int | None = None) -> Iterator[Frame]:
         """Yield the confirmed records from `start` up to `end`, by frame."""
@@ -110,7 +117,11 @@ class ReadableLog(ABC):
                         break
                     block = self._reader.block(segment, block.next_offset, end)
             except FileNotFoundError:
-                raise LogIndexError(self.path, index, self.first_index, end) from None
+                raise self._dropped(index) from None
+
+    def _dropped(self, index: int) -> LogIndexError:
+        """Return the error about a record that retention has dropped."""
+        return LogIndexError(self.path, index, self.first_index, self.end_index)
 
     def index_at_time(self, time_ns: int) -> int:
         """Return the index of the first record written at or after `time_ns`, or the end."""
@@ -120,24 +131,26 @@ class ReadableLog(ABC):
                 break
             if segment.sealed and segment.max_time_ns < time_ns:
                 continue
-            offset = segment.index.floor_of_time(time_ns)
-            while (block := self._reader.block(segment, offset, end)).frames:
-                for header in block.frames:
-                    if header.time_ns >= time_ns:
-                        return header.first_index
-                offset = block.next_offset
+            with suppress(FileNotFoundError):  # dropped by retention
+                offset = segment.index.floor_of_time(time_ns)
+                while (block := self._reader.block(segment, offset, end)).frames:
+                    for header in block.frames:
+                        if header.time_ns >= time_ns:
+                            return header.first_index
+                    offset = block.next_offset
         return end
 
     def commits(self) -> Iterator[Commit]:
         """Yield all commits, newest first, read on demand."""
         for segment in reversed(self._catalog.segments):
-            yield from self._commits_of(segment)
-
-    def _commits_of(self, segment: Segment) -> Iterator[Commit]:
-        offset = segment.commit_offset
-        while offset >= BLOCK_BYTES:
-            yield (commit := read_commit(self._directory, segment, offset))
-            offset = commit.previous_offset
+            offset = segment.commit_offset
+            while offset >= BLOCK_BYTES:
+                try:
+                    commit = read_commit(self._directory, segment, offset)
+                except FileNotFoundError:  # dropped by retention, like all before it
+                    return
+                yield commit
+                offset = commit.previous_offset
 
     def read_arrow(
         self, start: int | None = None, end: int | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pillarbox.log.directory import LogDirectory, base_of_name, new_spare_name
 from pillarbox.log.disk import Mapping
@@ -27,6 +28,9 @@ from pillarbox.log.segments import (
     why_not_named,
 )
 
+#: Which segments to read: all, only the last, or not even that if it was closed cleanly.
+Check = Literal["footer", "tail", "all"]
+
 
 @dataclass(slots=True)
 class Recovery:
@@ -41,23 +45,17 @@ class Recovery:
 
 def recover(
     directory: LogDirectory,
-    *,
-    check_all: bool = False,
-    trust_footer: bool = False,
+    check: Check = "tail",
     progress: Callable[[int, int], None] | None = None,
 ) -> Recovery:
-    """Find the segments and the end of a log, and cut a torn tail. `LogCorruptError` on damage.
-
-    Sealed segments but the last are read if `check_all`; the last is not if `trust_footer`.
-    """
+    """Find the segments and the end of a log, and cut a torn tail. `LogCorruptError` on damage."""
     recoverer = _Recoverer(directory)
     recoverer.drop_headless_last()
-    position = 0
-    while position < len(recoverer.names):  # which may change meanwhile
+    names, segments = recoverer.names, recoverer.result.segments
+    while len(segments) < len(names):  # which may change meanwhile
         if progress is not None:
-            progress(position, len(recoverer.names))
-        recoverer.recover(position, check_all=check_all, trust_footer=trust_footer)
-        position += 1
+            progress(len(segments), len(names))
+        recoverer.recover_next(check)
     return recoverer.result
 
 
@@ -80,15 +78,18 @@ class _Recoverer:
             self.result.cut.append((self._directory.path_of(name), 0, size))
             self.result.clean = False
 
-    def recover(self, position: int, *, check_all: bool, trust_footer: bool) -> None:
-        """Check one segment, after those before it."""
-        segment, later = self._load(self.names[position]), self.names[position + 1 :]
+    def recover_next(self, check: Check) -> None:
+        """Check the next segment."""
         before = self.result.segments
+        name, *later = self.names[len(before) :]
+        segment = self._load(name)
         if before and before[-1].end_index != segment.base_index:
             raise self._gap(before[-1], segment.base_index)
         check_link(self._directory, before, segment)
-        trusted = self._is_on_disk(segment, later) if later else trust_footer and segment.proven
-        if check_all or not trusted:
+        trusted = segment.proven and check == "footer"
+        if later:
+            trusted = self._is_on_disk(segment, later)
+        if check == "all" or not trusted:
             segment = self._examine(segment, later)
         before.append(segment)
 

@@ -2,26 +2,41 @@
 
 `verify` reads everything and changes nothing. `repair` renames misnamed segments, sets aside
 files that do not belong, and rewrites damaged segments from their valid frames. A LOST frame
-replaces lost records, so every other record keeps its index. Replaced files are kept in
-`aside/`. Both report exactly what is lost.
+replaces lost records, so every other record keeps its index. Both report exactly what is lost.
+Replaced files are kept in `aside/`, and no file is deleted before it has another name, so a repair
+that was killed can be repeated.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from pillarbox.log.directory import LogDirectory, base_of_name, segment_name
-from pillarbox.log.disk import Disk, RealDisk
+from pillarbox.log.commits import relink
+from pillarbox.log.directory import (
+    MOVED_SUFFIX,
+    LogDirectory,
+    base_of_name,
+    new_spare_name,
+    segment_name,
+)
+from pillarbox.log.disk import Disk, RealDisk, write_all
 from pillarbox.log.errors import LogError
-from pillarbox.log.frame import DATA, LOST, decode_records
+from pillarbox.log.frame import DATA, FOOTER, LOST, FrameHeader, decode_records
 from pillarbox.log.frame_reader import Frame
-from pillarbox.log.layout import BLOCK_BYTES
-from pillarbox.log.rewrite import move_all, rewrite_segment, write_placeholder
-from pillarbox.log.salvage import Progress, SalvagedSegment, load_all, order_segments
-from pillarbox.log.segments import evidence_of_damage
+from pillarbox.log.layout import BLOCK_BYTES, SegmentHeader, index_stride
+from pillarbox.log.salvage import (
+    Progress,
+    SalvagedSegment,
+    SegmentOrder,
+    load_all,
+    order_segments,
+)
+from pillarbox.log.segment_writer import SegmentWriter, new_epoch
+from pillarbox.log.segments import Segment, evidence_of_damage
 
 _BROKEN = "frames fail their checksums or are missing"
 
@@ -151,12 +166,12 @@ class _Examination:
         directory, order = self._directory, self._order
         rejected = [found for found, _ in self._segments.rejected]
         kept = self.report.kept_aside
-        kept += move_all(directory, order, rejected)
+        kept += _move_all(directory, order, rejected)
         for before, found in zip([None, *order], order, strict=False):
             if found.damaged:
-                kept.append(rewrite_segment(directory, found, before))
+                kept.append(_rewrite_segment(directory, found, before))
         for first, end in self._missing:
-            write_placeholder(directory, self._segments, first, end)
+            _write_placeholder(directory, self._segments, first, end)
 
     def _add(
         self,
@@ -247,3 +262,115 @@ class _Examination:
         for first, end in missing:
             what = "the segment with these records is missing"
             self.report.damage.append(Damage(segment_name(first), what, 0, 0, first, end))
+
+
+def _move_all(
+    directory: LogDirectory,
+    order: Sequence[SalvagedSegment],
+    rejected: Sequence[SalvagedSegment],
+) -> list[str]:
+    """Rename segments to their right names, and set the rejected ones aside."""
+    kept = [directory.set_aside(directory.path_of(each.name), each.name) for each in rejected]
+    moving = [each for each in order if each.name != each.right_name]
+    set_aside_names = {each.name for each in rejected}
+    for each in moving:
+        target = f"{each.right_name}{MOVED_SUFFIX}"
+        if each.name != target:
+            if target in set_aside_names:  # left by a killed repair
+                directory.unlink(target)
+            directory.disk.link(directory.path_of(each.name), directory.path_of(target))
+    directory.sync()
+    left = {each.name for each in (*moving, *rejected)} - {each.right_name for each in order}
+    for each in moving:
+        directory.rename(each.right_name + MOVED_SUFFIX, each.right_name)
+        each.name = each.right_name
+    directory.sync()
+    for name in left.intersection(directory.names()):
+        directory.unlink(name)
+    if left:
+        directory.sync()
+    return kept
+
+
+def _rewrite_segment(
+    directory: LogDirectory, found: SalvagedSegment, before: SalvagedSegment | None
+) -> str:
+    """Rewrite a damaged segment from its valid frames; returns where the old file is kept."""
+    # Keep the epoch, by which the next segment refers to this one.
+    header = found.header._replace(synced_index=0)
+    if found.guessed and before is not None and before.end == found.base:
+        header = header._replace(previous_epoch=before.header.epoch)
+    capacity = len(found.image) + BLOCK_BYTES + 64 * (len(found.frames) + 2)
+    with _new_segment(directory, header, capacity) as (spare, writer):
+        for frame in found.frames:
+            _copy(writer, found, frame)
+        _mark_lost(writer, max(found.end, found.lost_to), writer.segment.max_time_ns)
+    kept = directory.set_aside(directory.path_of(found.name), found.name)
+    directory.sync()
+    directory.rename(spare, found.name)
+    directory.sync()
+    return kept
+
+
+def _write_placeholder(
+    directory: LogDirectory, segments: SegmentOrder, first: int, end: int
+) -> None:
+    """Replace a missing segment by one with a LOST frame for the records `first` up to `end`.
+
+    It has the epoch by which the next segment refers to the missing one, so a repaired log passes
+    the same checks as any other.
+    """
+    earlier = [each for each in segments.order if each.base < first]
+    after = next((each for each in segments.order if each.base >= end), None)
+    header = SegmentHeader(
+        segments.log_id,
+        (after.header.previous_epoch if after is not None else None) or new_epoch(),
+        first,
+        0,
+        0,
+        previous_epoch=earlier[-1].header.epoch if earlier else None,
+    )
+    with _new_segment(directory, header, 4 * BLOCK_BYTES) as (spare, writer):
+        _mark_lost(writer, end, max((each.time_ns for each in earlier), default=0))
+    directory.rename(spare, segment_name(first))
+    directory.sync()
+
+
+@contextmanager
+def _new_segment(
+    directory: LogDirectory, header: SegmentHeader, capacity: int
+) -> Iterator[tuple[str, SegmentWriter]]:
+    """A new file to write frames to; then the footer and a sync are added."""
+    spare = new_spare_name()
+    handle = directory.open(spare, write=True, create=True)
+    segment = Segment(segment_name(header.base_index), header, index_stride(capacity))
+    writer = SegmentWriter(directory.disk, handle, segment, capacity, capacity)
+    try:
+        write_all(directory.disk, handle, [header.encode()], 0)
+        yield spare, writer
+        writer.seal(segment.end_index)
+        writer.sync()
+    finally:
+        writer.close()
+
+
+def _write(writer: SegmentWriter, kind: int, payload: bytes, time_ns: int, *details: int) -> None:
+    frame = writer.write_frame(kind, payload, time_ns, writer.segment.end_index, *details)
+    if frame.commits:
+        writer.segment.commit_offset = frame.offset
+
+
+def _copy(writer: SegmentWriter, found: SalvagedSegment, frame: FrameHeader) -> None:
+    segment = writer.segment
+    _mark_lost(writer, frame.first_index, segment.max_time_ns)
+    if frame.kind == FOOTER or frame.first_index < segment.end_index:
+        return
+    payload = found.payload(frame)
+    if frame.commits:
+        payload = relink(frame, payload, segment.commit_offset)
+    _write(writer, frame.kind, payload, frame.time_ns, frame.count, frame.data_bytes, frame.flags)
+
+
+def _mark_lost(writer: SegmentWriter, end_index: int, time_ns: int) -> None:
+    if end_index > writer.segment.end_index:
+        _write(writer, LOST, b"", time_ns, end_index - writer.segment.end_index)

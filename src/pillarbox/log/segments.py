@@ -10,6 +10,7 @@ segment; only the link of the first segment is not checked, as that one may have
 
 from __future__ import annotations
 
+import errno
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -113,6 +114,24 @@ def footer_bytes_max(capacity: int, stride: int) -> int:
 
 def read_header(disk: Disk, handle: int, path: str) -> SegmentHeader | None:
     return decode_segment_header(disk.pread(handle, BLOCK_BYTES, 0), path)
+
+
+def open_shared(directory: LogDirectory, segment: Segment) -> int:
+    """Open a segment file under a shared lock, so that the writer does not recycle it.
+
+    Raises FileNotFoundError if retention has dropped the segment.
+    """
+    disk, path = directory.disk, directory.path_of(segment.name)
+    handle = disk.open(path)
+    try:
+        if disk.lock(handle, exclusive=False):
+            header = read_header(disk, handle, path)
+            if header is not None and header.epoch == segment.header.epoch:
+                return handle
+        raise FileNotFoundError(errno.ENOENT, "recycled since it was looked up", path)
+    except BaseException:
+        disk.close(handle)
+        raise
 
 
 def load_segment(directory: LogDirectory, name: str) -> Segment | None:
@@ -260,11 +279,6 @@ class Catalog:
         segments, bases = self._view
         position = bisect_right(bases, index)
         return segments[position - 1] if position else None
-
-    def after(self, segment: Segment) -> Segment | None:
-        segments = self.segments
-        position = segments.index(segment) + 1 if segment in segments else len(segments)
-        return segments[position] if position < len(segments) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pillarbox.log.errors import LogIndexError
 from pillarbox.log.frame_reader import Frame
 from pillarbox.log.positions import Positions
 
@@ -85,7 +86,7 @@ class Tailer:
     def peek(self) -> Record | None:
         """Return the next record, without moving."""
         before = self.index
-        found = self._take(1)
+        found = self.read(1)
         self._move(before)
         return found[0] if found else None
 
@@ -142,7 +143,13 @@ class Tailer:
                 # Skip what retention has dropped.
                 self.index = max(self.index, self.log.first_index)
                 self._ahead = self.log.frames(self.index)
-            frame = next(self._ahead, None)
+            try:
+                frame = next(self._ahead, None)
+            except LogIndexError:
+                self._ahead = None
+                if self.index >= self.log.first_index:
+                    raise
+                return self._frame_ahead()  # dropped meanwhile
             if frame is not None and frame.end_index > self.index:
                 # Skip what a repair could not save, too.
                 self.index = max(self.index, frame.first_index)
@@ -153,13 +160,23 @@ class Tailer:
 
     def _take_back(self, max_records: int) -> list[Record]:
         self._ahead = self._buffer = None
-        first = max(self.log.first_index, self.index - max_records)
         found: list[Record] = []
-        for frame in self.log.frames(first, self.index):
-            for index, data in enumerate(frame.records, frame.first_index):
-                found.append(Record(index, frame.time_ns, data))
+        while not found and self.has_data():  # skip what a repair could not save
+            first = max(self.log.first_index, self.index - max_records)
+            try:
+                for frame in self.log.frames(first, self.index):
+                    for index, data in enumerate(frame.records, frame.first_index):
+                        found.append(Record(index, frame.time_ns, data))
+            except LogIndexError:
+                if first >= self.log.first_index:
+                    raise
+                found.clear()  # dropped meanwhile
+                continue
+            if not found:  # a lost range may be long
+                block = next(self.log.blocks(first, first + 1))
+                first = next(each.first_index for each in block.frames if each.end_index > first)
+            self.index = first
         found.reverse()
-        self.index = first
         return found
 
     def save(self) -> None:

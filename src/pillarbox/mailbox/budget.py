@@ -11,8 +11,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from pillarbox.core import journal
-from pillarbox.log.reserve import FILE_BYTES_MIN
 from pillarbox.log.segment_writer import cost_of
+from pillarbox.log.spare_files import FILE_BYTES_MIN
 from pillarbox.logger import logger
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pillarbox.core import events as e
 from pillarbox.core.leases import UNUSUAL
-from pillarbox.core.queue import Extra, Group, Queue, Record
+from pillarbox.core.queue import Extra, Group, Record
 from pillarbox.mailbox.snapshot import QueueState, Rows, StoreState, encoded_queue
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ def pieces(items: Sequence[T], pause: Pause) -> Iterator[Sequence[T]]:
         yield items[start : start + _PIECE]
 
 
+def each(items: Sequence[T], pause: Pause) -> Iterator[T]:
+    """Yield the items of a long list one by one, pausing after each piece."""
+    return chain.from_iterable(pieces(items, pause))
+
+
 class Capture:
     """The state of a store at the time this was created, with the store's lock held.
 
@@ -78,8 +84,7 @@ class Capture:
         """Copy a queue unless it is already copied; return the amount of work done."""
         if session not in self._left:
             return 0
-        number = self._store.number_of(session)
-        self._queues[session] = CapturedQueue(session.queue, number, session.notes, self._pause)
+        self._queues[session] = CapturedQueue(session, self._pause)
         self._left.discard(session)  # last: a signal handler may raise in between
         return _QUEUE_WORTH + session.queue.size
 
@@ -112,8 +117,9 @@ class Capture:
 class CapturedQueue:
     """The contents of one queue when it was copied."""
 
-    def __init__(self, queue: Queue, number: int, notes: dict[str, Any], pause: Pause) -> None:
-        self._number, self._notes, self._pause = number, notes, pause
+    def __init__(self, session: QueueSteps, pause: Pause) -> None:
+        queue, self._pause = session.queue, pause
+        self._number, self._notes = session.number, session.notes
         self._name, self._settings = queue.name, queue.settings
         self._dead_letters = queue.dead_letters.name if queue.dead_letters is not None else None
         self._lanes = {p: list(lane) for p, lane in queue.lanes.items() if lane}
@@ -142,33 +148,24 @@ class CapturedQueue:
     def _plain(self, lane: list[Any]) -> list[Record]:
         if not self._groups:
             return lane
-        return [
-            item
-            for some in pieces(lane, self._pause)
-            for item in some
-            if item.__class__ is not Group
-        ]
+        return [item for item in each(lane, self._pause) if item.__class__ is not Group]
 
     def _living(self) -> list[int]:
         """Return the positions of the live leases, each lease once."""
         found = [
             at
-            for some in pieces(range(self._in_line), self._pause)
-            for at in some
+            for at in each(range(self._in_line), self._pause)
             if self._timeouts[at] != UNUSUAL and self._deadlines[at]
         ]
         return [*found, *range(self._in_line, len(self._leases))]
 
     def state(self, saved: Saved) -> QueueState:
         """Return the queue's part of a snapshot."""
-        timed = [
-            (str(due), x) for some in pieces(self._schedule, self._pause) for due, _, x in some
-        ]
+        timed = [(str(due), x) for due, _, x in each(self._schedule, self._pause)]
         living = self._living()
         held = [
             [x.number, x.leased_at, self._deadlines[at], self._timeouts[at], x.extra]
-            for some in pieces(living, self._pause)
-            for at, x in ((at, self._leases[at]) for at in some)
+            for at, x in ((at, self._leases[at]) for at in each(living, self._pause))
         ]
         return QueueState(
             self._number,

@@ -13,25 +13,22 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import google_crc32c
-
 from pillarbox.core import journal
 from pillarbox.core.errors import MailboxError, MailboxFullError
 from pillarbox.core.queue import NEVER, Record
-from pillarbox.log import Disk, LogError, Retention
-from pillarbox.log.disk import has_no_space, read_file, replace_file
+from pillarbox.log import LogError, Retention
+from pillarbox.log.disk import has_no_space, replace_file
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.budget import Budget
 from pillarbox.mailbox.capture import Capture, Pause, no_pause
-from pillarbox.mailbox.location import bytes_of, index_of, location
+from pillarbox.mailbox.durable_session import bytes_of, index_of, location
+from pillarbox.mailbox.store_files import SNAPSHOT_FILE, snapshot_head
 from pillarbox.mutex import Mutex, short_pause
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.durable_store import DurableStore
 
-SNAPSHOT_FILE = "snapshot"
-_MAGIC = b"PBXSNAP1"
 _ENTRIES_BETWEEN = 50_000  # about the most entries a recovery replays;
 _PART_BETWEEN = 4  # in a large store, a quarter of its messages
 _SLACK = 1.25  # the log may be this much larger than its live data, plus one segment
@@ -210,9 +207,8 @@ class Compactor:
             content = snapshot.encode(capture.state(live.oldest))
         finally:
             store.capture = None
-        head = _MAGIC + google_crc32c.value(content).to_bytes(4, "little")
         if not 0 < capture.index == self.snapshot_index:  # else the file is already current
-            self._put(head + content)
+            self._put(snapshot_head(content) + content)
         self.snapshot_index = capture.index
         self._entries_max = _entries_max_for(live.count)
         return live
@@ -315,17 +311,3 @@ class Live:
 def _entries_max_for(live: int) -> int:
     """Return after how many entries a store with this many live messages takes a snapshot."""
     return max(_ENTRIES_BETWEEN, live // _PART_BETWEEN)
-
-
-def read_snapshot(disk: Disk, path: str) -> snapshot.StoreState | None:
-    """Return the state of the last snapshot; None if it is missing or damaged."""
-    try:
-        content = read_file(disk, f"{path}/{SNAPSHOT_FILE}")
-    except FileNotFoundError:
-        return None
-    head = len(_MAGIC) + 4
-    state = content[head:]
-    if content[:head] != _MAGIC + google_crc32c.value(state).to_bytes(4, "little"):
-        logger.error("the snapshot is damaged; replaying the whole log instead", store=path)
-        return None
-    return snapshot.decode(state)

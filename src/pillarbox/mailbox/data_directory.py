@@ -14,7 +14,7 @@ from pathlib import Path
 from pillarbox.core import journal
 from pillarbox.log import LogError, LogReader, RealDisk
 from pillarbox.log.directory import LOCK_FILE, is_segment_name
-from pillarbox.mailbox.compactor import SNAPSHOT_FILE
+from pillarbox.mailbox.store_files import SNAPSHOT_FILE
 
 LOG = "log"  # the name of a store's log within its directory
 

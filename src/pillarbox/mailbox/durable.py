@@ -23,8 +23,12 @@ from pillarbox.mailbox.data_directory import file_path
 from pillarbox.mailbox.durable_session import DurableQueueSession
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.local import AsyncLocalMailbox, LocalMailbox, LocalOptions, open_session
-from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnection, OpenStore
-from pillarbox.mailbox.local_verbs import LocalVerbs
+from pillarbox.mailbox.local_verbs import (
+    AsyncLocalConnection,
+    LocalConnection,
+    LocalVerbs,
+    OpenStore,
+)
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.options import check_options, openers
 from pillarbox.mailbox.protocol import ANY, B, BodyType, ReceiveOptions, SendOptions

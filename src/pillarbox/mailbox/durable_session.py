@@ -6,7 +6,7 @@ the same order, which tests verify. Bodies stay in the log; a record holds only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +16,6 @@ from pillarbox.core import events as e
 from pillarbox.core.errors import MailboxFullError
 from pillarbox.core.queue import Extra, Lease, Queue, Record
 from pillarbox.log import LogFullError
-from pillarbox.mailbox.location import INDEX_SHIFT, location
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import QueueSteps, Written
 from pillarbox.mutex import reentrant_call
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+_UNIT_BYTES = 64  # unit of the size in a location
+INDEX_SHIFT = 20
+_UNITS_MAX = (1 << INDEX_SHIFT) - 1
 RECENT_BYTES_MAX = 4 << 20  # of the newest bodies, cached in memory
 _NEW = (e.Sent, e.Scheduled)
 _DEATHS = (e.Died, e.DiedInLine)
@@ -88,7 +90,8 @@ class DurableQueueSession(QueueSession):
         if not entries:
             return None
         if store.read_only_step and not any(isinstance(event, e.Leased) for event in events):
-            store.defer(entries, needed=any(isinstance(event, _DEATHS) for event in events))
+            needed = any(isinstance(event, _DEATHS) for event in events)
+            store.deferred.append((entries, needed))
             self.totals.count(events)
             return None
         first = events[0]  # new messages are never mixed with other events
@@ -251,11 +254,41 @@ class DurableQueueSession(QueueSession):
 
     def configure(self, **changes: Any) -> None:
         self.store.before_changes((self,))
+        before = self.queue.settings
         super().configure(**changes)
-        self.store.declare(self)
+        try:
+            self.store.declare(self)
+        except BaseException:  # not logged: another attempt must not find it done
+            self.queue.settings = before
+            raise
 
     def note(self, notes: dict[str, Any]) -> None:
         entry = journal.entry_bytes(journal.NOTED, self.number, 0, details=notes)
         self.store.write([entry], lazy=True, urgent=True)
         self.store.before_changes((self,))
         super().note(notes)
+
+
+# The location of a message in the log is packed into one small int: its index and about its size.
+
+
+def location(index: int, length: int) -> int:
+    """Pack the log index of a message and its approximate size into one small int."""
+    return index << INDEX_SHIFT | min(-(-length // _UNIT_BYTES), _UNITS_MAX)
+
+
+def locations(index: int, lengths: Iterable[int]) -> list[int]:
+    """Return the locations of consecutive messages in the log."""
+    most = _UNITS_MAX * _UNIT_BYTES
+    return [
+        at << INDEX_SHIFT | (min(length, most) + _UNIT_BYTES - 1) // _UNIT_BYTES
+        for at, length in enumerate(lengths, index)
+    ]
+
+
+def index_of(location: int) -> int:
+    return location >> INDEX_SHIFT
+
+
+def bytes_of(location: int) -> int:
+    return (location & _UNITS_MAX) * _UNIT_BYTES

@@ -36,15 +36,19 @@ from pillarbox.log.disk import make_directory, remove_temporaries
 from pillarbox.logger import logger
 from pillarbox.mailbox.capture import Capture
 from pillarbox.mailbox.compactor import Compactor
-from pillarbox.mailbox.durable_session import RECENT_BYTES_MAX, DurableQueueSession
-from pillarbox.mailbox.location import INDEX_SHIFT, index_of, locations
+from pillarbox.mailbox.durable_session import (
+    INDEX_SHIFT,
+    RECENT_BYTES_MAX,
+    DurableQueueSession,
+    index_of,
+    locations,
+)
 from pillarbox.mailbox.log_errors import as_mailbox_error, translated
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import QueueSteps, Written
 from pillarbox.mailbox.replay import recover, refuse_foreign_settings
 from pillarbox.mailbox.store import Store
-from pillarbox.mailbox.store_settings import read_store_settings, write_store_settings
-from pillarbox.mailbox.store_time import Timekeeper
+from pillarbox.mailbox.store_files import Timekeeper, read_store_settings, write_store_settings
 
 R = TypeVar("R")
 
@@ -72,6 +76,9 @@ class DurableStore(Store):
         self._opened_by, self._foreign = os.getpid(), False
         self._recent: dict[int, bytes] = {}
         self._recent_bytes = 0
+        # Entries to write before the next write, and whether they are needed: they record expired
+        # leases and delays that a read-only call noticed. If the process ends first, whoever opens
+        # the store next finds the same ones expired.
         self.deferred: list[tuple[Sequence[bytes], bool]] = []
         self.last_number = -1  # highest queue number, including deleted queues
         self.changed: set[QueueSteps] = set()  # queues that changed since the last count
@@ -130,14 +137,6 @@ class DurableStore(Store):
         if self.writer.next_index >= self.compactor.check_index:
             self.compactor.check(0)
         return ticket
-
-    def defer(self, entries: Sequence[bytes], *, needed: bool) -> None:
-        """Write these to the log before the next write. Requires the lock.
-
-        They record expired leases and delays that a read-only call noticed. If the process ends
-        first, whoever opens the store next finds the same ones expired.
-        """
-        self.deferred.append((entries, needed))
 
     def write_deferred(self) -> None:
         """Write the deferred entries; skip those that are not `needed` if space is low."""
@@ -315,7 +314,6 @@ class DurableStore(Store):
 
     def declare(self, session: QueueSession) -> None:
         """Log the name and settings of a queue. Requires the lock."""
-        assert isinstance(session, DurableQueueSession)
         queue = session.queue
         dead = queue.dead_letters.name if queue.dead_letters is not None else None
         details = (queue.name, msgspec.to_builtins(queue.settings), dead)
@@ -327,11 +325,6 @@ class DurableStore(Store):
         if self.capture is not None:
             self.capture.before_changes(sessions, events)
 
-    def number_of(self, session: QueueSteps) -> int:
-        """Return the number that identifies the queue in the log."""
-        assert isinstance(session, DurableQueueSession)
-        return session.number
-
     def _new_session(self, queue: Queue) -> QueueSession:
         self.last_number += 1  # not reused: a deleted queue keeps its own history
         session = DurableQueueSession(self, queue, self.last_number)
@@ -341,7 +334,7 @@ class DurableStore(Store):
     def drop(self, name: str) -> None:
         with self.lock:
             session = self.sessions[name]
-            entry = journal.entry_bytes(journal.DROPPED, self.number_of(session), 0)
+            entry = journal.entry_bytes(journal.DROPPED, session.number, 0)
             written = self.write([entry], lazy=False, urgent=True)
             self._drop(session)
         self.confirm(written)

@@ -10,8 +10,8 @@ from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.core.queue import Settings
 from pillarbox.mailbox.abstract import AbstractAsyncMailbox, AbstractMailbox
-from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnection
-from pillarbox.mailbox.local_verbs import LocalVerbs
+from pillarbox.mailbox.answers import is_reply_queue
+from pillarbox.mailbox.local_verbs import AsyncLocalConnection, LocalConnection, LocalVerbs
 from pillarbox.mailbox.options import default_redelivery
 from pillarbox.mailbox.protocol import DeadLetterPolicy, FairOptions
 from pillarbox.mailbox.queue_session import QueueSession
@@ -32,10 +32,13 @@ def open_session(store: Store, name: str, options: Mapping[str, Any]) -> QueueSe
     """Open a queue. Only a new queue takes these settings; any takes the dead-letter policy."""
     if not options.get("create", True) and name not in store.sessions:
         raise no_queue(name)
+    limits.queue_name(name)
     policy: DeadLetterPolicy | None = options.get("dead_letters")
     dead_name = None if policy is None else policy.queue_of(name)  # before the queue is created
     fair, capacity = options.get("fair", False), options.get("capacity")
     redelivery = default_redelivery(options)
+    if is_reply_queue(name):  # before it exists: other clients delete those that nobody has open
+        store.reply_queues.add(name)
     session = store.session(name, Settings(redelivery=redelivery, capacity=capacity, fair=fair))
     if policy is not None and dead_name is not None:
         dead = store.session(dead_name)

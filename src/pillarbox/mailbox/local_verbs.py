@@ -1,11 +1,13 @@
-"""The verbs of a mailbox whose queue is in this process.
+"""The verbs of a mailbox whose queue is in this process, and the connections that run them.
 
-A verb is a plain callable, because there is no server to call (see `local_connection`). Bodies
-are encoded before the store's lock is taken and decoded after it is released.
+A verb is a plain callable, because there is no server to call. On an event loop, waiting for a
+message or for the disk does not block the loop. Bodies are encoded before the store's lock is taken
+and decoded after it is released.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
@@ -16,14 +18,14 @@ from pillarbox.codec import Codec
 from pillarbox.core import limits
 from pillarbox.core.queue import Extra, Lease, Record, number_of, record_of
 from pillarbox.mailbox.answers import answer, dropped, quoted
-from pillarbox.mailbox.local_connection import Receive
 from pillarbox.mailbox.message import DeadLetter, Details
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import SLICE
-from pillarbox.mailbox.runner import Step
+from pillarbox.mailbox.runner import AsyncConnection, Connection, Step
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.verbs import Outgoing, Verbs, Where, details_of, no_target
+from pillarbox.mailbox.waiters import TaskWaiter
 from pillarbox.mutex import paced
 
 T = TypeVar("T")
@@ -165,10 +167,12 @@ class LocalVerbs(Verbs[T, Lease]):
         left = left if limit is None else min(left, limit)
         while True:
             if keys is not None:
-                seen = self.session.pick(list(islice(keys, SLICE)))
+                wanted = list(islice(keys, SLICE))
+                seen, at_end = self.session.pick(wanted), not wanted
             else:
                 seen = self.session.look("ready", min(SLICE, left), skip) if left > 0 else []
-            if not seen:
+                at_end = not seen
+            if at_end:
                 return
             moves = self._targets((record for record, n in seen if chosen(record, n)), to)
             allow(moves)
@@ -260,3 +264,97 @@ class LocalVerbs(Verbs[T, Lease]):
     def _keys(self, ids: Iterable[str]) -> Iterator[int]:
         """Return the keys of these message ids; skip ids of other stores."""
         return (key for key in map(self.store.key_of, ids) if key is not None)
+
+
+class Receive:
+    """A receive that may wait for a message."""
+
+    __slots__ = ("arguments",)
+
+    def __init__(
+        self, verbs: LocalVerbs[Any], mailbox: Any, count: int, timeout: int, wait: int
+    ) -> None:
+        self.arguments = verbs, mailbox, count, timeout, wait
+
+    def __call__(self) -> list[Any]:
+        verbs, mailbox, count, timeout, wait = self.arguments
+        clock = verbs.store.clock
+        until = clock.now() + wait if wait else 0
+        while True:
+            leases = verbs.session.receive(verbs, count, timeout, wait)
+            messages = verbs.messages(leases, mailbox)
+            if messages or not leases:
+                return messages
+            wait = max(0, until - clock.now()) if wait else 0
+
+    async def in_task(self) -> list[Any]:
+        """Receive without blocking the event loop."""
+        verbs, mailbox, count, timeout, wait = self.arguments
+        clock = verbs.store.clock
+        until = clock.now() + wait
+        while True:
+            leases = verbs.session.receive(verbs, count, timeout, 0)
+            if not leases and until > clock.now():
+                leases = await _wait(verbs.session, TaskWaiter(verbs, count, timeout), until)
+            messages = verbs.messages(leases, mailbox)
+            if messages or not leases:
+                return messages
+
+
+async def _wait(session: QueueSession, waiter: TaskWaiter, until: int) -> list[Lease]:
+    session.enter(waiter)
+    loop = asyncio.get_running_loop()
+    cancel_alarm = session.store.clock.call_at(until, waiter.finish, loop)
+    try:
+        await waiter.done
+        return session.leave(waiter)
+    except BaseException:  # cancelled: return the messages it was given
+        session.give_up(waiter)
+        raise
+    finally:
+        cancel_alarm()
+
+
+class OpenStore(partial[None]):
+    """Opens a store on disk; with asyncio in a thread, because a long replay takes a while."""
+
+
+class LocalConnection(Connection):
+    """Runs verbs in the calling thread."""
+
+    def __init__(self, on_close: Callable[[], None] | None = None) -> None:
+        self._on_close = on_close
+
+    def do(self, request: Step[R]) -> R:
+        return request()
+
+    def wake(self, verbs: LocalVerbs[Any]) -> None:
+        verbs.wake()
+
+    def close(self) -> None:
+        if self._on_close is not None:
+            self._on_close()
+
+
+class AsyncLocalConnection(AsyncConnection):
+    """Runs verbs on an event loop, without blocking it while the disk syncs."""
+
+    def __init__(self, verbs: LocalVerbs[Any], on_close: Callable[[], None] | None = None) -> None:
+        self._verbs = verbs
+        self._on_close = on_close
+
+    async def do(self, request: Any) -> Any:
+        self._moved()
+        if isinstance(request, Receive):
+            return await request.in_task()
+        if isinstance(request, OpenStore):
+            return await asyncio.to_thread(request)
+        store = self._verbs.session.store
+        return await store.confirmed(request) if store.waits else request()
+
+    async def wake(self, verbs: LocalVerbs[Any]) -> None:
+        verbs.wake()
+
+    async def close(self) -> None:
+        if self._on_close is not None:
+            await asyncio.to_thread(self._on_close)

@@ -15,8 +15,7 @@ from pillarbox.core.finish import finish
 from pillarbox.core.leases import STALE_MAX
 from pillarbox.core.queue import Lease, Record
 from pillarbox.mailbox.local import AsyncLocalMailbox, LocalMailbox, LocalOptions, open_session
-from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnection
-from pillarbox.mailbox.local_verbs import LocalVerbs
+from pillarbox.mailbox.local_verbs import AsyncLocalConnection, LocalConnection, LocalVerbs
 from pillarbox.mailbox.message import AsyncMessage, Delivered, Message
 from pillarbox.mailbox.message_ids import ABOVE, LOW, LOW_BITS
 from pillarbox.mailbox.options import check_options, openers
@@ -36,6 +35,7 @@ from pillarbox.tracing import API
 
 _VISIBILITY_NS = limits.VISIBILITY_SECONDS_DEFAULT * limits.SECOND_NS
 _WAIT_MAX = limits.WAIT_SECONDS_MAX
+_QUICK_OPTIONS = {"priority", "attributes"}
 
 
 class MemoryOptions(LocalOptions, total=False):
@@ -85,9 +85,9 @@ class MemoryVerbs(LocalVerbs[B]):
 
     def session_for_answer(self, name: str) -> QueueSession | None:
         """Look up a name in this store, or `memory:name` in the shared store."""
-        scheme, colon, rest = name.partition(":")
-        store = shared_store if colon and scheme == "memory" else self.store
-        return store.session_for_answer(rest if colon else name)
+        store = shared_store if name.startswith("memory:") else self.store
+        plain = limits.queue_name(name.removeprefix("memory:"), "reply_to")
+        return store.session_for_answer(plain)
 
 
 class MemoryMessage(Message[B], Generic[B], frozen=True, eq=False, gc=False):
@@ -149,15 +149,21 @@ class InMemoryMailbox(LocalMailbox[B], Generic[B]):
         self._settling = token, give, clock, queue, lines, self
 
     # The hot path: what `LocalMailbox`, `decide` and `apply` do for plain messages, in one frame
-    # per verb. Plain means no option, no group, no policy, no trace, and no contention.
+    # per verb. Plain means no delay, no group, no policy, no trace, and no contention.
     # tests/unit/test_hot_path.py compares each verb with the general one. Measured gains: send 5 x,
     # receive 7 x, acknowledge 10 x, send_many 1.8 x (of 100). Locals are faster than
     # attributes in CPython. A signal handler may raise after any call, so every step that was begun
     # is completed.
 
-    def _quick_send(self, body: B, **options: Unpack[SendOptions]) -> str:
+    def _quick_send(  # noqa: PLR0915 - splitting it would cost another frame
+        self, body: B, **options: Unpack[SendOptions]
+    ) -> str:
         token, give, clock, queue, session, store, lane, _ = self._tools
-        if options or not session.plain or API in modules:
+        quick, priority, attributes = session.plain and API not in modules, 0, None
+        if options:
+            priority = options.get("priority", 0)
+            quick = quick and options.keys() <= _QUICK_OPTIONS and priority.__class__ is int
+        if not quick:
             return self._run(self._verbs.send((body,), **options))[0]
         try:
             data = self._pack(body)
@@ -165,10 +171,14 @@ class InMemoryMailbox(LocalMailbox[B], Generic[B]):
             data = self._verbs.codec.encode(body)
         if len(data) > self._max_body_bytes:
             limits.body_bytes(data, self._max_body_bytes)
+        if options:
+            limits.priority(priority)
+            if (given := options.get("attributes")) is not None:
+                attributes = self._verbs._checked_attributes(given, None, len(data))
         try:
             del token[0]
         except IndexError:
-            return super().send(body)
+            return super().send(body, **options)
         held = token
         try:
             now = clock()
@@ -178,13 +188,16 @@ class InMemoryMailbox(LocalMailbox[B], Generic[B]):
             if key <= store.last_key:
                 key = store.last_key + 1
             store.last_key = key
-            lane.tail.append(Record(key, data))
-            queue.mask |= 1
+            if options:
+                queue.lanes[priority].tail.append(Record(key, data, priority, 0, attributes))
+            else:
+                lane.tail.append(Record(key, data))
+            queue.mask |= 1 << priority
             if session.waiters:
                 session.serve(now)
         except BaseException:
-            if lane:
-                queue.mask |= 1
+            if queue.lanes[priority]:
+                queue.mask |= 1 << priority
             raise
         finally:
             del held

@@ -6,14 +6,22 @@ keeps its key within its store, so dead-lettering and redriving keep the message
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
+
+from pillarbox.core import journal
+from pillarbox.mailbox.snapshot import StoreState
 
 LOW_BITS: Final = 48  # low bits of the key: the last part of the id
 VARIANT: Final = 1 << 63  # sets the UUID variant in the fourth part
 LOW: Final = (1 << LOW_BITS) - 1
 ABOVE: Final = 1 << LOW_BITS  # a leading digit, so that hex() keeps the zeros
-_ENDINGS: Final = [f"{number:04x}" for number in range(1 << 16)]
+#: The kinds of entries that carry names.
+NAMING: Final = (journal.IDENTITY, journal.DECLARED)
+
+_ENDINGS: Final = [f"{number:02x}" for number in range(1 << 8)]
 
 
 class MessageIds(dict[int, str]):
@@ -45,7 +53,7 @@ class MessageIds(dict[int, str]):
         while start < keys.stop:
             low = start % len(_ENDINGS)
             count = min(keys.stop - start, len(_ENDINGS) - low)
-            head = self.of(start)[:-4]
+            head = self.of(start)[:-2]
             ids += [head + ending for ending in _ENDINGS[low : low + count]]
             start += count
         return ids
@@ -57,3 +65,38 @@ class MessageIds(dict[int, str]):
         except ValueError:
             return None
         return key if key >= 0 and self.of(key) == message_id else None  # canonical form only
+
+
+@dataclass(slots=True)
+class Names:
+    """Queue names by number, and the prefix of message ids, for tools that read only the log."""
+
+    prefix: str | None = None
+    queues: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: StoreState | None) -> Names:
+        """Return the names in a snapshot."""
+        if state is None:
+            return cls()
+        return cls(state.prefix, {each.number: each.name for each in state.queues})
+
+    def learn(self, entry: journal.Entry) -> None:
+        if entry.kind == journal.IDENTITY:
+            self.prefix = entry.details[0]
+        elif entry.kind == journal.DECLARED:
+            self.queues[entry.queue] = entry.details[0]
+
+    def learn_from(self, entries: Iterable[bytes]) -> None:
+        for data in entries:
+            if data[0] in NAMING:
+                self.learn(journal.decode(data))
+
+    def queue(self, number: int) -> str:
+        return self.queues.get(number, f"#{number}")
+
+    def message_id(self, key: int) -> str:
+        return _ids(self.prefix).of(key) if self.prefix else f"?-{key}"
+
+
+_ids = lru_cache(MessageIds)

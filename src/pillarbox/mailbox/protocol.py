@@ -68,7 +68,8 @@ class Stats(Struct, frozen=True):
 class DeadLetterPolicy(Struct, frozen=True):
     """Dead-letter a message after `max_deliveries` failed deliveries.
 
-    `name` is the dead-letter queue (default: the name of the mailbox with `_dlq` appended).
+    `name` is the dead-letter queue (default: the name of the mailbox with `_dlq` appended, before
+    `.fifo`).
     """
 
     max_deliveries: int = 5
@@ -79,7 +80,8 @@ class DeadLetterPolicy(Struct, frozen=True):
 
     def queue_of(self, name: str) -> str:
         """Return the name of the dead-letter queue for queue `name`."""
-        return queue_name(f"{name}_dlq" if self.name is None else self.name)
+        stem = name.removesuffix(".fifo")
+        return queue_name(f"{stem}_dlq{name[len(stem) :]}" if self.name is None else self.name)
 
 
 class QueueOptions(TypedDict, total=False):

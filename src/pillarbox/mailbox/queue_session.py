@@ -157,19 +157,20 @@ class QueueSession(QueueSteps):
         return None, None
 
     def end(self) -> None:
-        """Delete the queue: end waiting receives with an empty result and refuse later writes."""
+        """Delete the queue: end waiting receives with an empty result, refuse writes and waits."""
         _free_in_background(self.queue.lanes.values())
         apply.purged(self.queue)
         for waiter in list(self.waiters):
             self._dismiss(waiter)
-        self._write = self._refuse  # type: ignore[method-assign]
-        self.send = self._refuse_send  # type: ignore[method-assign]
+        self._write = self._refuse_events  # type: ignore[method-assign]
+        self.send = self._park = self.configure = self._refuse  # type: ignore[method-assign]
+        self.plain = False  # the hot path appends without `send`
 
-    def _refuse(self, events: Sequence[e.Event], *, lazy: bool = False) -> None:
+    def _refuse_events(self, events: Sequence[e.Event], *, lazy: bool = False) -> None:
         if events:
-            raise MailboxClosedError(f"queue {self.queue.name!r} was deleted")
+            self._refuse()
 
-    def _refuse_send(self, *message: Any, **options: Any) -> NoReturn:
+    def _refuse(self, *arguments: Any, **options: Any) -> NoReturn:
         raise MailboxClosedError(f"queue {self.queue.name!r} was deleted")
 
     @locked
@@ -261,14 +262,24 @@ class QueueSession(QueueSteps):
     @locked
     def find(self, key: int) -> tuple[None, tuple[Record, int, State] | None]:
         """Return the message with this key, its delivery count and its state."""
-        return None, _find(self.queue, key, self._now())
+        queue = self.queue
+        if (lease := queue.leases.find(key)) is not None:
+            held = lease.deadline > self._now()  # otherwise expired, but not settled yet
+            return None, (lease.record, lease.number, "in_flight" if held else "ready")
+        if (timed := queue.schedule.find(key)) is not None:
+            return None, (timed, timed.deliveries, "scheduled")
+        ready = lines.find(queue, key)
+        return None, None if ready is None else (ready, ready.deliveries, "ready")
 
     @locked
     def counts(self) -> tuple[None, tuple[int, int, int, int, int | None]]:
         """Return the counts of ready, scheduled, in-flight and dead, and the age of the oldest."""
-        now = self._now()
+        queue, now = self.queue, self._now()
         self._catch_up(now)
-        return None, _counts(self.queue, now)
+        oldest = oldest_key(queue)
+        age = None if oldest is None else max(0, now - (oldest << 1))
+        dead = queue.dead_letters.size if queue.dead_letters is not None else 0
+        return None, (queue.ready, queue.scheduled, queue.in_flight, dead, age)
 
     @locked
     def _settle_leases(
@@ -296,25 +307,6 @@ def _in_state(queue: Queue, state: str, count: int | None, skip: int) -> list[tu
     else:
         records = list(islice((each for _, _, each in queue.schedule.soonest()), skip, end))
     return [(record, record.deliveries) for record in records]
-
-
-def _find(queue: Queue, key: int, now: int) -> tuple[Record, int, State] | None:
-    """Return the message with this key, its delivery count and its state."""
-    if (lease := queue.leases.find(key)) is not None:
-        held = lease.deadline > now  # otherwise expired, but not settled yet
-        return lease.record, lease.number, "in_flight" if held else "ready"
-    if (timed := queue.schedule.find(key)) is not None:
-        return timed, timed.deliveries, "scheduled"
-    ready = lines.find(queue, key)
-    return None if ready is None else (ready, ready.deliveries, "ready")
-
-
-def _counts(queue: Queue, now: int) -> tuple[int, int, int, int, int | None]:
-    """Return the counts of ready, scheduled, in-flight and dead, and the age of the oldest."""
-    oldest = oldest_key(queue)
-    age = None if oldest is None else max(0, now - (oldest << 1))
-    dead = queue.dead_letters.size if queue.dead_letters is not None else 0
-    return queue.ready, queue.scheduled, queue.in_flight, dead, age
 
 
 def _free_in_background(lanes: Iterable[Lane[Any]]) -> None:

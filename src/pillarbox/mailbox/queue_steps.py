@@ -39,6 +39,8 @@ _DEATHS = (Died, DiedInLine)
 class QueueSteps:
     """One queue of a store, for callers that hold the store's lock."""
 
+    number = 0  # identifies the queue in the log of a store on disk
+
     def __init__(self, store: Store, queue: Queue) -> None:
         self.store = store
         self.queue = queue

@@ -18,19 +18,23 @@ from pillarbox.core.queue import NEVER, Queue, Record, Settings, waiting
 from pillarbox.log import Frame
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
-from pillarbox.mailbox.compactor import read_snapshot
-from pillarbox.mailbox.durable_session import DurableQueueSession
-from pillarbox.mailbox.location import index_of, location, locations
-from pillarbox.mailbox.names import Names
-from pillarbox.mailbox.store_checks import settings_misfit, snapshot_misfit
-from pillarbox.mailbox.store_settings import SETTINGS_FILE, StoreSettings
-from pillarbox.mailbox.store_time import Timekeeper
+from pillarbox.mailbox.durable_session import DurableQueueSession, index_of, location, locations
+from pillarbox.mailbox.message_ids import Names
+from pillarbox.mailbox.store_files import (
+    SETTINGS_FILE,
+    StoreSettings,
+    Timekeeper,
+    read_snapshot,
+    settings_misfit,
+    snapshot_misfit,
+)
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.durable_store import DurableStore
 
 _head = journal.HEAD.unpack_from
 _NEW = (journal.SENT, journal.SCHEDULED)
+_NO_SNAPSHOT = snapshot.StoreState(0, "", b"", 0, 0, [])
 
 
 class Replay:
@@ -41,11 +45,12 @@ class Replay:
 
     def __init__(self, state: snapshot.StoreState | None, store: str | None = None) -> None:
         self.names = Names.of(state)
-        self.secret = state.secret if state is not None else b""
-        self.last_key = state.last_key if state is not None else 0
-        self.last_number = state.last_number if state is not None else -1
-        self.latest = state.time if state is not None else 0  # the latest time seen
-        self.start = self._next = state.index if state is not None else 0
+        state = state or _NO_SNAPSHOT
+        self.secret = state.secret
+        self.last_key = state.last_key
+        self.last_number = state.last_number
+        self.latest = state.time  # the latest time seen
+        self.start = self._next = state.index
         self.queues: dict[int, Queue] = {}
         self.notes: dict[int, dict[str, Any]] = {}
         self.misfits: list[journal.Entry] = []
@@ -55,10 +60,10 @@ class Replay:
         self._by_name: dict[str, Queue] = {}
         # Built when the first rewritten message is found.
         self._by_key: dict[int, Record] | None = None
-        for each in state.queues if state is not None else ():
+        for each in state.queues:
             snapshot.restore(each, self._declare(each.number, each.name, each.settings))
             self.notes[each.number] = each.notes
-        for each in state.queues if state is not None else ():
+        for each in state.queues:
             if each.dead_letters is not None:
                 self._set_dead_letters(each.name, each.dead_letters)
 

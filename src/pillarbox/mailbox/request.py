@@ -111,7 +111,11 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
             raise
         client = RequestClient(requests, replies)
         client._opened = (replies, requests)
-        run_blocking(client._renew(client._clock.now()))
+        try:
+            run_blocking(client._renew(client._clock.now()))
+        except BaseException:
+            client.close()
+            raise
         return client
 
     def close(self) -> None:

@@ -8,15 +8,25 @@ or `OSError` that it raises is thrown into the verb.
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from pillarbox.core.errors import InvalidParameterError, MailboxError
+from pillarbox.core.errors import (
+    InvalidParameterError,
+    MailboxConnectionError,
+    MailboxError,
+    UnknownOutcomeError,
+)
 from pillarbox.mailbox.waiters import closed_gate, open_gate
 
 R = TypeVar("R")
+
+_PAUSE_SECONDS = 0.01  # before the second attempt; doubled each time, with jitter
+_PAUSE_SECONDS_MAX = 0.5
 
 Verb = Generator[Any, Any, R]
 Step = Callable[[], R]  # a verb of a queue in this process, which needs no server
@@ -71,13 +81,7 @@ async def run_async(do: Callable[[Any], Awaitable[Any]], verb: Runnable[R]) -> R
 
 def run_blocking(calls: Verb[R]) -> R:
     """Run a generator that yields values; send each one back."""
-    try:
-        answer = next(calls)
-        while True:
-            answer = calls.send(answer)
-    except StopIteration as done:
-        result: R = done.value
-        return result
+    return run_sync(lambda value: value, calls)
 
 
 async def run_awaiting(calls: Verb[R]) -> R:
@@ -253,3 +257,40 @@ class ShieldedCalls:
             await run_async(self._run, undo)
         except MailboxError:  # the lease will expire
             return
+
+
+class Attempts:
+    """The attempts of one call while the server can't be reached.
+
+    Each backend classifies its server's errors. The time limit and the final error are the same for
+    all. The call is `doubtful` once a response was lost.
+    """
+
+    server: str  # display name
+
+    def __init__(self, call: Any, seconds: float) -> None:
+        self._call = call
+        self._seconds = seconds
+        self._until = time.monotonic() + seconds
+        self._pause = _PAUSE_SECONDS
+
+    def pause(self, error: Exception) -> float:
+        """Return the seconds before the next attempt; raise if the time is up."""
+        if time.monotonic() >= self._until:
+            self.give_up(error)
+        pause, self._pause = self._pause, min(self._pause * 2, _PAUSE_SECONDS_MAX)
+        return pause * random.uniform(0.5, 1)
+
+    def give_up(self, error: Exception) -> NoReturn:
+        queue, why = self._call.queue, str(error).strip()
+        if self._call.doubtful:
+            raise UnknownOutcomeError(
+                f"mailbox {queue!r}: the connection to {self.server} was lost before it answered "
+                f"({why}); the call may or may not have taken effect: check the queue before you "
+                "retry, or send with a deduplication_id"
+            ) from error
+        raise MailboxConnectionError(
+            f"mailbox {queue!r}: {self.server} can't be reached (tried for {self._seconds:g} "
+            f"seconds: {why}); nothing was changed: check that the server is running, then try "
+            "again"
+        ) from error

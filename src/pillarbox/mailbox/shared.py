@@ -13,8 +13,15 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.url import without_password
+
+
+def missing_queue(url: str) -> InvalidParameterError:
+    """Return the error for a URL whose queue does not exist."""
+    return InvalidParameterError("url", without_password(url), "an existing queue")
 
 
 class StaleQueueError(Exception):

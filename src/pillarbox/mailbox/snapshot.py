@@ -67,21 +67,13 @@ class StoreState(Struct, array_like=True):
     oldest: int = 0  # the log index of the oldest body
 
 
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(StoreState).decode
+
+
 def encoded_queue(state: QueueState) -> QueueState:
     """Encode one queue for a snapshot, so that a large store is encoded queue by queue."""
-    return cast("QueueState", msgspec.Raw(_encoder.encode(state)))
-
-
-def encode(state: StoreState) -> bytes:
-    return _encoder.encode(state)
-
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(StoreState)
-
-
-def decode(data: bytes) -> StoreState:
-    return _decoder.decode(data)
+    return cast("QueueState", msgspec.Raw(encode(state)))
 
 
 def restore(state: QueueState, queue: Queue) -> None:

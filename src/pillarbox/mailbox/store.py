@@ -21,15 +21,15 @@ from typing import Any, TypeVar
 
 from pillarbox.adaptive_lock import AdaptiveLock
 from pillarbox.clock import Clock, SystemClock
-from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
 from pillarbox.core.events import Event
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
 from pillarbox.mailbox.answers import is_reply_queue
 from pillarbox.mailbox.message_ids import MessageIds
-from pillarbox.mailbox.pulse import Pulse
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import QueueSteps, Written
+from pillarbox.mailbox.waiters import Pulse
 
 R = TypeVar("R")
 
@@ -48,7 +48,7 @@ class Store:
         self.last_key = 0
         self._promises: dict[int, deque[Written]] = {}  # by thread that is `holding`
         self.sessions: dict[str, QueueSession] = {}
-        self._reply_queues: set[str] = set()  # reply queues of clients in this process
+        self.reply_queues: set[str] = set()  # those that were opened in this process
         self._start()
         _stores.add(self)
 
@@ -101,17 +101,16 @@ class Store:
     def keep_reply_queue(self, name: str) -> None:
         """Register a client's reply queue; delete reply queues that ended processes left."""
         with self.lock:
-            self._reply_queues.add(name)
-            left = [each for each in self.sessions if is_reply_queue(each)]
+            left = set(filter(is_reply_queue, self.sessions)) - self.reply_queues - {name}
+            self.reply_queues |= {name, *left}  # no other thread may delete these
         for each in left:
-            if each not in self._reply_queues:
-                self.drop(each)
+            self.drop_reply_queue(each)
 
     def drop_reply_queue(self, name: str) -> None:
         """Delete the reply queue of a closing client."""
-        self._reply_queues.discard(name)
         if name in self.sessions:
             self.drop(name)
+        self.reply_queues.discard(name)
 
     def _new_session(self, queue: Queue) -> QueueSession:
         return QueueSession(self, queue)
@@ -134,19 +133,26 @@ class Store:
         with self.lock:
             if not chain:
                 _refuse_chain(source.queue, target.queue)
-            self.before_changes((source,))
-            source.queue.send_dead_letters_to(target.queue)
-            source.configure(max_deliveries=max_deliveries)
-            source.dead = target
+            self._link(source, target, max_deliveries)
             target.plain = False
 
     def keep_dead_letters(self, source: QueueSession) -> None:
         """Remove the dead-letter queue of `source`."""
         with self.lock:
-            self.before_changes((source,))
-            source.queue.keep_dead_letters()
-            source.dead = None
-            source.configure(max_deliveries=0)
+            self._link(source, None, 0)
+
+    def _link(self, source: QueueSession, target: QueueSession | None, max_deliveries: int) -> None:
+        if target is not None and self.sessions.get(target.queue.name) is not target:
+            raise MailboxClosedError(f"queue {target.queue.name!r} was deleted")
+        self.before_changes((source,))
+        before = source.queue.dead_letters
+        source.queue.send_dead_letters_to(None if target is None else target.queue)
+        try:
+            source.configure(max_deliveries=max_deliveries)
+        except BaseException:  # perhaps not logged: then nothing may die
+            source.queue.send_dead_letters_to(before)
+            raise
+        source.dead = target
 
     def pause(self, session: QueueSession, *, paused: bool) -> None:
         """Pause or resume delivery; a paused queue still accepts messages."""

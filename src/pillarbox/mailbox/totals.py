@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from pillarbox.core import events as e
-from pillarbox.core.queue import Queue
+from pillarbox.core.queue import Queue, holder_of
 
 
 class Totals(Struct, eq=False):
@@ -36,9 +36,8 @@ class Totals(Struct, eq=False):
                 self.received += len(event.leases)  # type: ignore[union-attr]
             elif kind is e.Acknowledged:
                 self.deleted += len(event.leases)  # type: ignore[union-attr]
-                for lease in event.leases:  # type: ignore[union-attr]
-                    if lease.holder is not None:
-                        lease.holder.done += 1
+                for holder in filter(None, map(holder_of, event.leases)):  # type: ignore[union-attr]
+                    holder.done += 1
             else:
                 self._count_seldom(event)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
@@ -112,9 +112,12 @@ def open_async_mailbox(
 def opener_of(url: str) -> Any:
     """Return the module that opens mailboxes of this URL; some modules also list queues."""
     scheme, colon, _ = limits.text("url", url).partition(":")
+    split_url(url, "a URL")
     backend = _SCHEMES.get(scheme) or _from_entry_point(scheme)
     if backend is None or not colon:
-        raise InvalidParameterError("url", url, f"of the form {', '.join(_forms())}")
+        raise InvalidParameterError(
+            "url", without_password(url), f"of the form {', '.join(_forms())}"
+        )
     if not isinstance(backend.opener, str):
         return backend.opener
     return import_module(backend.opener)
@@ -139,11 +142,37 @@ def _from_entry_point(scheme: str) -> _Backend | None:
     return None
 
 
+def split_url(url: str, form: str, parameter: str = "url") -> SplitResult:
+    """Return the parts of a URL; raise if a bracket or a password breaks it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # its text may have the password
+        form = f"{form}, with a valid host"
+        raise InvalidParameterError(parameter, without_password(url), form) from None
+    if _ends_in_password(parts):
+        form = f"{form}, with / as %2F, ? as %3F and # as %23 in the password"
+        raise InvalidParameterError(parameter, without_password(url), form)
+    return parts
+
+
 def without_password(url: str) -> str:
     """Return the URL without its password, for display."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"{url.partition('://')[0]}://..."
     if not parts.netloc:  # a file path
         return url
     user, at, hosts = parts.netloc.rpartition("@")
+    if _ends_in_password(parts):
+        return f"{parts.scheme}://{hosts.partition(':')[0]}:..."
     shown = user.partition(":")[0] + at + hosts
     return parts._replace(netloc=shown, query="").geturl()
+
+
+def _ends_in_password(parts: SplitResult) -> bool:
+    """Return whether user and password have been taken for host and port."""
+    host, colon, port = parts.netloc.partition(":")
+    if not colon or "@" in parts.netloc or host[:1] == "[" or port.split(",")[0].isdecimal():
+        return False
+    return any("@" in each for each in (parts.path, parts.query, parts.fragment))

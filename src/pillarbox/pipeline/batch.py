@@ -22,6 +22,7 @@ from pillarbox.pipeline.maps import Attempt, Range, Recovery
 from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.paths import log_behind
 from pillarbox.pipeline.step_result import Produce, StepResult
+from pillarbox.spark.commits import pin_name
 from pillarbox.spark.steps import Step, make_durable, read_step
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class BatchRunner:
             if directory is not None and log.name in step.inputs:
                 with Log.open(directory, readonly=True) as reader:
                     start = step.inputs[log.name][0]
-                    name = f"pipeline.{self.job.pipeline}.{self.job.processor}"
+                    name = pin_name("pipeline", self.job.pipeline, self.job.processor)
                     reader.pin(name, reader.first_index if start is None else start)
 
     def _exactly_once(self, result: StepResult, step: Step) -> None:

@@ -111,9 +111,10 @@ def _processor_problems(graph: Graph, processor: Processor) -> Iterator[str]:
     declared = {log.name for log in graph.logs}
     for name in {*processor.input_names, *processor.output_names} - declared:
         yield f"{title} uses the log {name!r}, which is not declared; add pipeline.log({name!r})"
-    for name, count in Counter(processor.input_names).items():
-        if count > 1:
-            yield f"{title} names the input {name!r} {count} times; name it once"
+    for what, names in (("input", processor.input_names), ("output", processor.output_names)):
+        for name, count in Counter(names).items():
+            if count > 1:
+                yield f"{title} names the {what} {name!r} {count} times; name it once"
     if ERRORS in processor.output_names:
         yield f"{title} writes to {ERRORS!r}, the name reserved for its error log; choose another"
     for name in declared & set(processor.output_names):
@@ -149,16 +150,12 @@ def _function_problems(processor: Processor, title: str) -> Iterator[str]:
     except (TypeError, ValueError):
         return
     expected = expected_arguments(processor)
-    required = [p for p in parameters if p.default is p.empty and _positional(p)]
-    possible = [p for p in parameters if _positional(p)]
+    possible = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in possible if p.default is p.empty]
     variable = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     if len(required) > len(expected) or (len(possible) < len(expected) and not variable):
         takes = f"({', '.join(p.name for p in parameters)})"
         yield f"the function of {title} takes {takes}, but is given ({', '.join(expected)})"
-
-
-def _positional(parameter: inspect.Parameter) -> bool:
-    return parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
 
 
 def expected_arguments(processor: Processor) -> list[str]:
@@ -209,11 +206,10 @@ def _table_problems(graph: Graph, only: Collection[str]) -> Iterator[str]:
 
     chosen = [each for each in graph.processors if not only or each.id in only]
     pairs = [(each, name) for each in chosen for name in each.output_names]
-    written = {name for each, name in pairs if _is_table(graph, each, name)}
+    written = {n for each, n in pairs if writes_table(each, location_of(graph.log(n).url) or "")}
     return tables.problems(graph, written, {name for each in chosen for name in each.input_names})
 
 
-def _is_table(graph: Graph, writer: Processor, name: str) -> bool:
+def writes_table(processor: Processor, location: str) -> bool:
     """Return whether an output is a table. In a directory, generators write row logs."""
-    remote = is_remote_store(location_of(graph.log(name).url) or "")
-    return remote or not is_generator(writer)
+    return is_remote_store(location) or not is_generator(processor)

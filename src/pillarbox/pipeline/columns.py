@@ -75,7 +75,7 @@ def unreadable(bodies: DataFrame, log: LogRef, processor: Processor) -> DataFram
 
 
 def _failure_columns(log: LogRef, processor: Processor, cause: str = CAUSE) -> list[Column]:
-    return failure(processor.id, F.col(cause), log=log.name, index="_index", body=F.col(RAW))
+    return _failure(processor.id, F.col(cause), F.col(RAW), log=log.name)
 
 
 def _filtered(rows: DataFrame, log: LogRef) -> DataFrame:
@@ -173,26 +173,25 @@ def split(
     checked = rows.select(row, *values).withColumn(CAUSE, cause)
     body = F.to_json(_ROW, _JSON).cast("binary")
     failed = checked.where(F.col(CAUSE).isNotNull()).select(
-        *failure(processor_id, F.col(CAUSE), output=output, body=body)
+        *_failure(processor_id, F.col(CAUSE), body, output=output)
     )
     return failed, checked.where(F.col(CAUSE).isNull()).select(f"{_ROW}.*")
 
 
-def failure(
+def _failure(
     processor_id: str,
     cause: Column,
+    body: Column,
     *,
     log: str | None = None,
-    index: str | None = None,
     output: str | None = None,
-    body: Column,
 ) -> list[Column]:
-    """Return the columns of a row of the error log."""
+    """Return the columns of a row of the error log: of a record of a log, or for an output."""
     values = {
         "processor": F.lit(processor_id),
         "cause": F.substring(cause, 1, CAUSE_CHARS_MAX),
         "log": F.lit(log),
-        "index": F.col(index) if index else F.lit(None),
+        "index": F.lit(None) if log is None else F.col("_index"),
         "output": F.lit(output),
         "time": F.current_timestamp(),
         "body": body,
@@ -358,16 +357,15 @@ def one_record(
     """Return the output rows of one body, or one row with the cause of the failure."""
     try:
         result = function(decode(data))
-        first = next(iter(encoders))
-        is_by_output = isinstance(result, dict) and result.keys() <= encoders.keys()
-        by_output = result if is_by_output else None
-        rows = []
-        for name, bodies in (by_output or {first: result}).items():
-            for body in _as_iterable(bodies):
-                rows.append({"output": name, "body": encoders[name].encode(body), "cause": None})
+        by_output = isinstance(result, dict) and result and result.keys() <= encoders.keys()
+        made = result if by_output else {next(iter(encoders)): result}
+        return [
+            {"output": name, "body": encoders[name].encode(body), "cause": None}
+            for name, bodies in made.items()
+            for body in _as_iterable(bodies)
+        ]
     except Exception as error:  # noqa: BLE001 - whatever a user's function raises is the cause
         return [{"output": None, "body": None, "cause": f"{type(error).__name__}: {error}"}]
-    return rows
 
 
 def _as_iterable(bodies: Any) -> Iterable[Any]:

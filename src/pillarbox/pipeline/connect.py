@@ -75,7 +75,8 @@ class ConnectQuery(Query):
                 seconds += progress.batchDuration / 1000
                 with contextlib.suppress(OptionError):  # Spark has already deleted its offsets
                     self.note(self._batch_job.step(progress.batchId), before, seconds)
-                    self.status.note_duration(self.processor.id, progress.batchDuration)
+                    duration = progress.batchDuration
+                    self.status.note_duration(self.processor.id, progress.batchId, duration)
 
     def inputs_in_plan(self, rows: DataFrame) -> list[str | None]:
         plan: Any = rows

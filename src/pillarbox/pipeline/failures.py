@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 
-from pillarbox.log import Log
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph
-from pillarbox.pipeline.rows import row_of
+from pillarbox.pipeline.paths import log_behind
+from pillarbox.pipeline.rows import open_to_append
 from pillarbox.spark.location import location_of, without_secret
 from pillarbox.spark.table import table_at
 
@@ -72,17 +71,10 @@ def redrive(
             by_log.setdefault(each.log, []).append(each.body)
     targets = {name: _target(graph, processor_id, name, anyway=anyway) for name in by_log}
     for name, bodies in by_log.items():
-        _append(targets[name], bodies, graph.log(name).body_type)
+        with open_to_append(targets[name], graph.log(name).body_type) as log:
+            log.append_many(bodies)
     table.append([], {REDRIVEN: end})
     return sum(map(len, by_log.values()))
-
-
-def _append(directory: str, bodies: list[bytes], body_type: Any) -> None:
-    if (table := table_at(directory)) is not None:
-        table.append([row_of(body, body_type) for body in bodies], {})
-    else:
-        with Log.open(directory) as log:
-            log.append_many(bodies)
 
 
 def _target(graph: Graph, processor_id: str, name: str, *, anyway: bool) -> str:
@@ -92,10 +84,11 @@ def _target(graph: Graph, processor_id: str, name: str, *, anyway: bool) -> str:
             f"{' and '.join(others)} would see the records redriven to {name!r} again; if that does"
             " no harm, redrive anyway (--anyway)"
         )
-    directory = location_of(graph.log(name).url)
-    if directory is None:
+    url = graph.log(name).url
+    directory = location_of(url)
+    if directory is None or log_behind(url) not in (None, directory):
         raise PipelineError(
-            f"{without_secret(graph.log(name).url)} is not a log in a directory, so nothing can be"
-            " appended to it here; send the bodies with a client of that mailbox"
+            f"{without_secret(url)} is a mailbox, so nothing can be appended to its history; send"
+            " the bodies with a client of that mailbox"
         )
     return directory

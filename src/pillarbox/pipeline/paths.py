@@ -36,9 +36,12 @@ def open_readable(url: str) -> TableLog | LogReader | None:
 
 
 def log_behind(url: str) -> str | None:
-    """Return the directory of the row log at this URL: for a mailbox, that of its store."""
+    """Return the directory of the row log at this URL: for a mailbox, that of its store.
+
+    None if it is a typed log, which may be in the directory of a store, like a mailbox.
+    """
     location = location_of(url)
-    if location is None or is_remote_store(location):
+    if location is None or is_remote_store(location) or is_table(location):
         return None
     data = data_directory_at(location)
     return None if data is None else data.log

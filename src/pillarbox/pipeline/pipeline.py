@@ -6,7 +6,9 @@ the graph, and `run` starts it (`pip install 'pillarbox[spark]'`).
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -185,3 +187,38 @@ class Pipeline:
 
 def _listed(logs: Logs) -> tuple[LogRef | str, ...]:
     return (logs,) if isinstance(logs, LogRef | str) else tuple(logs)
+
+
+def load(target: str) -> Pipeline:
+    """Return the pipeline that `module:pipeline` on a command line names.
+
+    Imports the module from the current directory or `sys.path`. Without a name after the colon,
+    the module must have exactly one pipeline.
+    """
+    module_name, _, attribute = target.partition(":")
+    module_name = module_name.removesuffix(".py").replace(os.sep, ".").strip(".")
+    if not module_name:
+        raise PipelineError(f"{target!r} names no module; name a pipeline as module:pipeline")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, but something that it imports is not
+        raise PipelineError(
+            f"there is no module {module_name!r} here or on the path; name a pipeline as"
+            " module:pipeline, and run the command in the directory of the module"
+        ) from error
+    found = {name: value for name, value in vars(module).items() if isinstance(value, Pipeline)}
+    names = ", ".join(found) or "none"
+    if attribute:
+        pipeline = getattr(module, attribute, None)
+        if not isinstance(pipeline, Pipeline):
+            raise PipelineError(
+                f"there is no pipeline {attribute!r} in {module_name!r}; it has {names}"
+            )
+        return pipeline
+    if len(set(map(id, found.values()))) != 1:
+        raise PipelineError(f"give the name of a pipeline in {module_name!r}; it has {names}")
+    return next(iter(found.values()))

@@ -20,16 +20,10 @@ _NODE = re.compile(r"^[ :+|-]*[~*]?(\w+)")
 _ROW_BY_ROW = frozenset(
     (
         *("Project", "Filter", "SubqueryAlias", "Join", "Union", "Generate", "View"),
-        "ResolvedHint",
         *("StreamingRelation", "StreamingRelationV2", "Relation", "LocalRelation"),
         *("OneRowRelation", "LogicalRDD", "LogicalRelation", "Range"),
-        *(
-            "Repartition",
-            "RepartitionByExpression",
-            "MapInArrow",
-            "PythonMapInArrow",
-            "MapInPandas",
-        ),
+        *("Repartition", "RepartitionByExpression", "ResolvedHint"),
+        *("MapInArrow", "PythonMapInArrow", "MapInPandas"),
     )
 )
 #: Join types that look up each row of the stream independently, by the side of the stream.
@@ -40,10 +34,7 @@ _LOOKS_UP_RIGHT = ("INNER", "CROSS", "RIGHT OUTER")
 def probe(spark: Any, log: LogRef) -> DataFrame:
     """Return a dummy stream with the columns of an input, to analyze a function's plan."""
     columns = [F.lit(None).cast(x.type).alias(x.name) for x in shape_of(log.body_type).columns]
-    metadata = [
-        F.col("value").alias("_index"),
-        F.col("timestamp").alias("_time"),
-    ]
+    metadata = [F.col("value").alias("_index"), F.col("timestamp").alias("_time")]
     rows: DataFrame = spark.readStream.format("rate").load().select(*columns, *metadata)
     return rows.where(log.condition) if log.condition else rows
 

@@ -206,8 +206,10 @@ class Query:
     def wait_for_end(self, active: Any) -> None:
         """Wait until the query has ended; raise the error that ended it."""
         active.awaitTermination()
-        if (last := active.lastProgress) is not None:
-            self.status.note_duration(self.processor.id, last["batchDuration"])
+        last = active.lastProgress
+        if last is not None and "addBatch" in last["durationMs"]:  # not of an idle trigger
+            # The listener may not have been told yet.
+            self.status.note_duration(self.processor.id, last["batchId"], last["batchDuration"])
 
     def portable(self, thing: Any) -> Any:
         """Convert a function or a type to a form that workers can load."""
@@ -300,9 +302,9 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: Any) -> None:
         progress = event.progress
-        pipeline, _, processor_id = (progress.name or "").partition(".")
+        pipeline, _, processor_id = (progress.name or "").rpartition(".")
         if pipeline == self._pipeline and processor_id in self._status.status.processors:
-            self._status.note_duration(processor_id, progress.batchDuration)
+            self._status.note_duration(processor_id, progress.batchId, progress.batchDuration)
 
     def onQueryStarted(self, event: Any) -> None:
         """Do nothing: the runner started it."""

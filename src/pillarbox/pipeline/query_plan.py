@@ -42,7 +42,7 @@ from pillarbox.pipeline.step_result import (
     StreamBatchJob,
     union,
 )
-from pillarbox.spark.location import location_of, spark_path
+from pillarbox.spark.location import absolute_url, location_of
 from pillarbox.spark.options import STORAGE
 from pillarbox.spark.remote_store import options_of
 from pillarbox.spark.table import TableLog, table_at
@@ -70,13 +70,7 @@ def messages(spark: SparkSession, log: LogRef, start: int, end: int) -> DataFram
     """Read the records of a row log, or the messages of a mailbox's history, by index."""
     options = {"kinds": _MESSAGES, "start": str(start), "end": str(end), **_storage(log)}
     reader = spark.read.format("pillarbox").schema("index BIGINT").options(**options)
-    return reader.load(_path(log))
-
-
-def _path(log: LogRef) -> str:
-    """Return the path or URL of a log as Spark reads it from any working directory."""
-    location = location_of(log.url)
-    return log.url if location is None else spark_path(location)
+    return reader.load(absolute_url(log.url))
 
 
 def _storage(log: LogRef) -> dict[str, str]:
@@ -232,7 +226,7 @@ class QueryPlan:
             options["maxRowsPerTrigger"] = str(self.max_rows)
         options |= _storage(log)
         reader = self.spark.readStream.format("pillarbox").schema(schema).options(**options)
-        return reader.load(_path(log))
+        return reader.load(absolute_url(log.url))
 
 
 def _described(made: Any) -> str:

@@ -21,6 +21,7 @@ from pillarbox.pipeline.paths import is_batch_done, log_behind, newest_batch
 from pillarbox.pipeline.reset import fence
 from pillarbox.pipeline.running import acquire_run
 from pillarbox.pipeline.status import rename_in_status
+from pillarbox.spark.commits import pin_name
 from pillarbox.spark.files import files_at
 from pillarbox.spark.steps import read_step, writer_id
 from pillarbox.spark.table import TableLog, is_table
@@ -121,4 +122,4 @@ def _unpin(pipeline: Pipeline, old: str, processor: Processor) -> None:
         directory = log_behind(pipeline.graph.log(name).url)
         if directory is not None:
             with Log.open(directory, readonly=True) as log:
-                log.unpin(f"pipeline.{pipeline.name}.{old}")
+                log.unpin(pin_name("pipeline", pipeline.name, old))

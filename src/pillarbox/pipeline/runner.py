@@ -18,12 +18,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import pillarbox.spark as ps
+from pillarbox.codec import codec_for
 from pillarbox.log import Log
 from pillarbox.logger import logger
 from pillarbox.mailbox.data_directory import is_log
 from pillarbox.pipeline.backing import BackingLog
 from pillarbox.pipeline.batch import InterruptedStepError, OnPhase
-from pillarbox.pipeline.checks import is_generator
+from pillarbox.pipeline.checks import is_generator, writes_table
 from pillarbox.pipeline.connect import ConnectQuery
 from pillarbox.pipeline.errors import (
     OffsetsChangedError,
@@ -37,8 +38,8 @@ from pillarbox.pipeline.inspection import position
 from pillarbox.pipeline.query import ProgressListener, Query, Settings
 from pillarbox.pipeline.references import files_of, modules_of
 from pillarbox.pipeline.rename import check_renamed
+from pillarbox.pipeline.rows import open_to_append
 from pillarbox.pipeline.running import RunClaim, RunLock, acquire_run
-from pillarbox.pipeline.sources import generate
 from pillarbox.pipeline.status import Status, StatusFile, first_status
 from pillarbox.pipeline.tables import prepare
 from pillarbox.spark.files import remote_files_at
@@ -110,7 +111,7 @@ def start(
             give_settings(session, store)
             check_session(session, store)
         running.claim()
-        backing = running.backing(shared=shared)
+        backing = running.backing()
         held.enter_context(backing)
         check_renamed(pipeline, backing.states())
         trigger: dict[str, Any] = {"availableNow": True} if available_now else {}
@@ -188,18 +189,15 @@ class Run:
 
     def _make_logs(self, processor: Processor) -> None:
         """Create the outputs before the first record, so that their readers can start."""
-        if is_generator(processor):
-            for name in processor.output_names:
-                path = self.pipeline.directory(name)
-                if is_remote_store(path):
-                    prepare(path, self.pipeline.graph.log(name))
-                elif not is_log(path):
-                    Log.open(path).close()
-            return
         for name in processor.output_names:
-            prepare(self.pipeline.directory(name), self.pipeline.graph.log(name))
-        errors = self.pipeline.errors_directory(processor.id)
-        prepare(errors, LogRef(f"{ERRORS_OF}{processor.id}", errors, Failure))
+            path = self.pipeline.directory(name)
+            if writes_table(processor, path):
+                prepare(path, self.pipeline.graph.log(name))
+            elif not is_log(path):
+                Log.open(path).close()
+        if not is_generator(processor):
+            errors = self.pipeline.errors_directory(processor.id)
+            prepare(errors, LogRef(f"{ERRORS_OF}{processor.id}", errors, Failure))
 
     def _supervise(self, groups: list[list[Processor]]) -> None:
         try:
@@ -278,7 +276,31 @@ class Run:
         if processor.id in self._queries:
             self._queries[processor.id].run()
         else:
-            generate(self.pipeline, processor, self.status, self._stopping)
+            self._generate(processor)
+
+    def _generate(self, processor: Processor) -> None:
+        """Append the bodies that a generator yields, until it ends or the run stops.
+
+        There is no recovery: after a restart the generator runs from its beginning, and its own
+        code decides where to continue (R84).
+        """
+        (name,) = processor.output_names
+        body_type = self.pipeline.graph.log(name).body_type
+        encode = codec_for(body_type).encode
+        status = self.status.of(processor.id)
+        records = processor.function()
+        with open_to_append(self.pipeline.directory(name), body_type) as log:
+            try:
+                for body in records:
+                    bodies = body if isinstance(body, list) else [body]
+                    log.append_many([encode(each) for each in bodies])
+                    status.steps += 1
+                    status.rows += len(bodies)
+                    status.written[name] = log.end_index
+                    if self._stopping.is_set():
+                        break
+            finally:
+                records.close()
 
     def _fail(self, processor: Processor, error: Exception) -> None:
         status = self.status.of(processor.id)

@@ -42,8 +42,8 @@ class StoppingError(Exception):
 class RunLock(Closing):
     """The lock held by the process that runs or resets a pipeline in a directory."""
 
-    def __init__(self, paths: Paths) -> None:
-        self._paths = paths
+    def __init__(self, paths: Paths, *, shared: bool = False) -> None:
+        self._paths, self._shared = paths, shared
         #: The content of the lock file: the process id and a random part, unique to the run.
         self.token = f"{os.getpid()} {uuid.uuid4().hex}"
         self._closing = threading.Lock()
@@ -63,9 +63,9 @@ class RunLock(Closing):
     def claim(self) -> None:
         """Do nothing: in a directory, the lock suffices."""
 
-    def backing(self, *, shared: bool = False) -> BackingLog:
+    def backing(self) -> BackingLog:
         """Open the backing log of the pipeline."""
-        return FileBackingLog(self._paths.backing, shared=shared)
+        return FileBackingLog(self._paths.backing, shared=self._shared)
 
     def stop_batches(self) -> None:
         """Start no more batches; running ones finish."""
@@ -96,7 +96,7 @@ class RunClaim(Closing):
         self._claimed = True
         self._backing.claim()
 
-    def backing(self, *, shared: bool = False) -> BackingLog:
+    def backing(self) -> BackingLog:
         return self._backing
 
     def stop_batches(self) -> None:
@@ -111,7 +111,8 @@ class RunClaim(Closing):
 
 def acquire_run(paths: Paths, *, shared: bool = False) -> RunLock | RunClaim:
     """Acquire the right to run a pipeline; `shared` if other processes run its batches."""
-    return RunClaim(paths, shared=shared) if paths.on_remote_store else RunLock(paths)
+    kind = RunClaim if paths.on_remote_store else RunLock
+    return kind(paths, shared=shared)
 
 
 def _check_clock(location: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import typing
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,7 +23,8 @@ from pillarbox.core.errors import InvalidParameterError
 METADATA = ("_index", "_time")
 #: What a body has in this column can't be read as its type.
 UNREADABLE = "_unreadable"
-_RESERVED = (*METADATA, "_first", UNREADABLE)  # typed logs are partitioned by `_first`
+#: Typed logs are partitioned by `_first`, and Spark adds `_metadata` about the file of a row.
+_RESERVED = (*METADATA, "_first", "_metadata", UNREADABLE)
 BODY = "body"
 VARIANT = "VARIANT"
 _ENUMS = {str: "STRING", int: "BIGINT"}
@@ -101,7 +103,12 @@ def shape_of(body_type: Any) -> Shape:
         reserved = [each.name for each in fields if each.name.lower() in _RESERVED]
         if reserved:
             raise InvalidParameterError(
-                "body_type", body_type, f"a type without a field {reserved[0]}: Pillarbox adds one"
+                "body_type", body_type, f"a type without a field {reserved[0]}: it is reserved"
+            )
+        counts = Counter(each.name.lower() for each in fields)
+        if same := ", ".join(each.name for each in fields if counts[each.name.lower()] > 1):
+            raise InvalidParameterError(
+                "body_type", body_type, f"a type without fields that only differ in case: {same}"
             )
         return Shape("object", fields)
     return Shape("json", (_column(BODY, body_type, required=True),))

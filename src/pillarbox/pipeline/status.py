@@ -21,7 +21,7 @@ from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph, Kind, LogRef, Processor
 from pillarbox.pipeline.paths import open_readable
 from pillarbox.spark.files import files_at
-from pillarbox.spark.location import is_remote_store, location_of, spark_path, without_secret
+from pillarbox.spark.location import absolute_url, is_remote_store, without_secret
 
 #: On a remote store the file is written at most this often, except for the final metrics.
 _SAVE_SECONDS_MIN = 1.0
@@ -83,14 +83,19 @@ class StatusFile:
         self._save_seconds_min = _SAVE_SECONDS_MIN if is_remote_store(path) else 0.0
         self._saved_at = 0.0
         self._lock = threading.Lock()
+        self._noted: dict[str, int] = {}  # the last batch of each processor whose duration is known
         self.status = status
         self.save()
 
     def of(self, processor_id: str) -> ProcessorStatus:
         return self.status.processors[processor_id]
 
-    def note_duration(self, processor_id: str, milliseconds: int) -> None:
-        """Record how long the last batch took, from planning to Spark's commit."""
+    def note_duration(self, processor_id: str, batch: int, milliseconds: int) -> None:
+        """Record once how long a batch took, from planning to Spark's commit."""
+        with self._lock:
+            if batch <= self._noted.get(processor_id, -1):
+                return
+            self._noted[processor_id] = batch
         status = self.of(processor_id)
         status.step_milliseconds = milliseconds
         status.durations = [*status.durations, milliseconds][-_DURATIONS_MAX:]
@@ -139,7 +144,7 @@ def first_status(pipeline: str, master: str, graph: Graph, ids: Collection[str])
         master=master,
         started_at=now,
         updated_at=now,
-        logs={log.name: _shown(log.url) for log in graph.logs},
+        logs={log.name: without_secret(absolute_url(log.url)) for log in graph.logs},
         processors={
             each.id: ProcessorStatus(
                 id=each.id,
@@ -151,12 +156,6 @@ def first_status(pipeline: str, master: str, graph: Graph, ids: Collection[str])
             if each.id in ids
         },
     )
-
-
-def _shown(url: str) -> str:
-    """Return a URL for readers in other directories: absolute, and without secrets."""
-    location = location_of(url)
-    return without_secret(url) if location is None else spark_path(location)
 
 
 def rename_in_status(path: str, old: str, new: str) -> None:

@@ -20,14 +20,13 @@ from pillarbox.mailbox.broker.address import address_of
 from pillarbox.mailbox.broker.channel import Channels, channels_to
 from pillarbox.mailbox.broker.wire import Outline as AskOutline
 from pillarbox.mailbox.broker.wire import Outlined, Recall, Recalled
-from pillarbox.mailbox.names import Names
+from pillarbox.mailbox.message_ids import Names
 from pillarbox.spark.columns import Columns, Rows
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.events import event_rows
-from pillarbox.spark.history import History, RowScan
+from pillarbox.spark.history import History, Outline, RowScan
 from pillarbox.spark.location import without_secret
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.outline import Outline
 
 Range = tuple[int, int]
 

@@ -8,6 +8,8 @@ driver can commit between a check and its commit.
 
 from __future__ import annotations
 
+import hashlib
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -102,19 +104,30 @@ def publish(
         epoch = admit(log, step, run, check=strategy == EXACTLY_ONCE)
         if epoch is not None:
             log.append_committed(records, encode_meta(step, epoch, run))
-            _pin_newest(log, pin_name(step.processor), max(first - 1, 0))
+            _pin_newest(log, step.processor, max(first - 1, 0))
 
 
-def _pin_newest(log: Log, pin: str, index: int) -> None:
+def _pin_newest(log: Log, processor: str, index: int) -> None:
     """Pin the newest commit, so that retention never drops the record of the last step."""
+    pin = pin_name("processor", processor)
     pinned = log.pins().get(f"pin:{pin}")
     if pinned is None or log.segment_base(pinned) != log.segment_base(index):
         log.pin(pin, index)
+    if pinned is None and (pin_of_0_2 := _safe(f"processor.{processor}")) != pin:
+        log.unpin(pin_of_0_2)  # it would hold back retention for ever
 
 
-def pin_name(processor: str) -> str:
-    safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in processor)
-    return f"processor.{safe}"[:128]
+def pin_name(*names: str) -> str:
+    """Return a name for a pin, whatever characters the names contain: others get another one."""
+    name = ".".join(names)
+    safe = _safe(name)
+    if safe == name:
+        return name
+    return f"{safe[:95]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:128]
 
 
 def admit(log: Log, step: Step, run: str, *, check: bool = True) -> int | None:

@@ -17,10 +17,8 @@ import pyarrow.compute as pc
 
 from pillarbox.core import journal
 from pillarbox.log import LogReader, RealDisk
-from pillarbox.mailbox.compactor import read_snapshot
-from pillarbox.mailbox.message_ids import VARIANT, MessageIds
-from pillarbox.mailbox.names import NAMING, Names
-from pillarbox.mailbox.store_checks import refuse_foreign
+from pillarbox.mailbox.message_ids import NAMING, VARIANT, MessageIds, Names
+from pillarbox.mailbox.store_files import read_snapshot, refuse_foreign
 from pillarbox.spark.columns import Rows
 
 _WITH_BODY = pa.array([journal.SENT, journal.SCHEDULED, journal.RESTATED], pa.uint8())

@@ -17,14 +17,13 @@ from pillarbox.log.directory import LogDirectory
 from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.log.segments import Segment, read_header
 from pillarbox.mailbox.data_directory import DataDirectory
-from pillarbox.mailbox.names import Names
+from pillarbox.mailbox.message_ids import Names
 from pillarbox.spark.columns import Columns, Rows
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.events import event_rows, read_names
-from pillarbox.spark.history import History, RowScan
+from pillarbox.spark.history import History, Outline, RowScan
 from pillarbox.spark.location import data_directory_of
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.outline import Outline
 
 _MARKS_PER_SEGMENT = 256
 

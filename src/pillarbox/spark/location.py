@@ -41,6 +41,12 @@ def spark_path(location: str) -> str:
     return location if is_remote_store(location) else f"file:{location}"
 
 
+def absolute_url(url: str) -> str:
+    """Return a URL that means the same in any working directory."""
+    location = location_of(url)
+    return url if location is None else spark_path(location)
+
+
 def data_directory_of(url: str) -> DataDirectory:
     """Return the data directory of a log or a mailbox; raise OptionError if there is none."""
     path = local_directory(url)

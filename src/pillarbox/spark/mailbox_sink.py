@@ -30,8 +30,8 @@ from pillarbox.mailbox.protocol import AsyncMailbox
 from pillarbox.mailbox.url import open_async_mailbox
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.options import flag
+from pillarbox.spark.sink import TaskOutput, plain_records
 from pillarbox.spark.steps import query_id
-from pillarbox.spark.task_output import TaskOutput, plain_records
 
 _DIGEST_BYTES = 16
 _CONCURRENT_SENDS = 1_000

@@ -6,7 +6,6 @@ row's position in the file, which Spark provides; Spark computes it only if a qu
 
 from __future__ import annotations
 
-import datetime
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +23,6 @@ from pillarbox.spark.table_files import INDEX, TIME, DataFile
 #: With more files, Spark starts a job to list them, and looking up a row's index gets slower.
 _FILES_PER_SCAN = 32
 _SCANS_MAX = 16
-_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
 def read(spark: Any, url: str, *, start: int = 0, end: int | None = None) -> DataFrame:
@@ -67,7 +65,7 @@ def _read(
     rows = reader.parquet(*(f"{spark_path(location)}/{each.name}" for each in files))
     # As SQL text: each Column object built in Python costs several calls to the JVM.
     index = f"{_by_file(files, [f'{each.first}L' for each in files])} + _metadata.row_index"
-    when = _by_file(files, [f"timestamp_micros({_micros(each.time)})" for each in files])
+    when = _by_file(files, [f"timestamp_micros({each.time_us})" for each in files])
     indexed: DataFrame = rows.selectExpr("*", f"{index} AS {INDEX}", f"{when} AS {TIME}")
     if start <= files[0].first and files[-1].end <= end:
         return indexed
@@ -81,10 +79,6 @@ def _by_file(files: Sequence[DataFile], values: Sequence[str]) -> str:
     names = [each.name.rpartition("/")[2] for each in files]  # as in _metadata.file_name
     pairs = ", ".join(f"'{name}', {value}" for name, value in zip(names, values, strict=True))
     return f"element_at(map({pairs}), _metadata.file_name)"
-
-
-def _micros(time: datetime.datetime) -> int:
-    return (time - _EPOCH) // datetime.timedelta(microseconds=1)
 
 
 def _empty(spark: Any, schema: StructType) -> DataFrame:

@@ -80,6 +80,12 @@ def kinds_of(text: str | None) -> frozenset[str] | None:
     return kinds
 
 
+def check_position(option: str, text: str) -> None:
+    """Raise unless this is earliest, latest, an index, or a time in ISO format."""
+    if text not in ("earliest", "latest") and not text.isdecimal():
+        time_ns(option, text)
+
+
 def time_ns(option: str, text: str) -> int:
     """Parse a time in ISO format (default time zone: UTC) to nanoseconds since 1970."""
     try:

@@ -20,10 +20,9 @@ from pillarbox.mailbox.postgres.history import Bounds, EventTable, Row
 from pillarbox.mailbox.postgres.wire import public_id
 from pillarbox.spark.columns import Columns, EventRows, Rows, Values
 from pillarbox.spark.errors import DataLossError, OptionError
-from pillarbox.spark.history import INDEX, History, RowScan
+from pillarbox.spark.history import INDEX, TASK_BYTES_MIN, History, RowScan
 from pillarbox.spark.location import without_secret
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.outline import TASK_BYTES_MIN
 
 Piece = tuple[int, int, int]  # start index, end index (exclusive), number of the queue
 QUEUE = "queue"

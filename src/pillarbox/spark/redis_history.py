@@ -17,10 +17,9 @@ from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.redis.connection import RedisClient
 from pillarbox.spark.columns import Columns, EventRows, Rows, Values
 from pillarbox.spark.errors import DataLossError, OptionError
-from pillarbox.spark.history import INDEX, History, RowScan
+from pillarbox.spark.history import INDEX, History, Outline, RowScan
 from pillarbox.spark.location import without_secret
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.outline import Outline
 
 Piece = tuple[int, int, int | None]  # start, end, and the number of entries before the batch
 Entry = dict[bytes, Any]  # the fields of an entry, and its index

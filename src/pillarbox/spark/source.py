@@ -20,9 +20,8 @@ from pillarbox.spark.errors import OptionError
 from pillarbox.spark.leased import LeasedReader
 from pillarbox.spark.location import local_directory, location_of, mailbox_url
 from pillarbox.spark.mailbox_sink import MailboxBatchWriter, MailboxStreamWriter
-from pillarbox.spark.open_history import schema_of
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.readers import BatchReader, StreamReader
+from pillarbox.spark.readers import BatchReader, StreamReader, schema_of
 from pillarbox.spark.sink import LogBatchWriter, LogStreamWriter
 
 

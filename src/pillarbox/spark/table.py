@@ -174,8 +174,7 @@ class TableLog(Closing):
 
     def index_at_time(self, time_ns: int) -> int:
         """Return the index of the first row committed at or after this time."""
-        seconds = time_ns / 1e9
-        later = (each.first for each in self.files() if each.time.timestamp() >= seconds)
+        later = (each.first for each in self.files() if each.time_us * 1000 >= time_ns)
         return next(later, self.end_index)
 
     def rows(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:

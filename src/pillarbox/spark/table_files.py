@@ -24,6 +24,7 @@ CHECKPOINT_COMMITS = 25
 KEPT_HOURS = 6
 #: The prefix of Pillarbox's names in the metadata of a table and of its commits.
 META = "pillarbox."
+_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
 def create_table(location: str, schema: Any, *, columns: Sequence[str]) -> None:
@@ -73,6 +74,11 @@ class DataFile:
     @property
     def end(self) -> int:
         return self.first + self.count
+
+    @property
+    def time_us(self) -> int:
+        """The time in microseconds since 1970, exactly."""
+        return (self.time - _EPOCH) // datetime.timedelta(microseconds=1)
 
 
 def files_in(table: Any, path: str) -> Iterator[DataFile]:

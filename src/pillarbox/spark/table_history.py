@@ -15,9 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.files import Files
-from pillarbox.spark.history import History
+from pillarbox.spark.history import History, Outline
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.outline import Outline
 from pillarbox.spark.table import TableLog
 from pillarbox.spark.table_files import INDEX, TIME, DataFile
 

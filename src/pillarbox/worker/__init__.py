@@ -11,15 +11,19 @@ from pillarbox.worker.budget import (
 from pillarbox.worker.decorators import WorkerFunction, worker
 from pillarbox.worker.dispatcher import Dispatcher
 from pillarbox.worker.engine import Worker
-from pillarbox.worker.events import (
+from pillarbox.worker.job import (
+    Job,
     LeaseLost,
+    LeaseLostError,
     ReceiveFailed,
+    Reject,
+    Release,
+    Retry,
     TaskEnded,
     TaskStarted,
     WorkerStarted,
     WorkerStopped,
 )
-from pillarbox.worker.job import Job, LeaseLostError, Reject, Release, Retry
 from pillarbox.worker.lease_keeper import LeaseKeeper
 from pillarbox.worker.main_loop import MainLoop, ProviderAdapter, RequestAnswered
 from pillarbox.worker.requests import (

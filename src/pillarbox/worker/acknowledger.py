@@ -17,7 +17,7 @@ from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
 from pillarbox.mailbox.protocol import Mailbox
-from pillarbox.mailbox.waiters import open_gate
+from pillarbox.mailbox.waiters import closed_gate, open_gate
 from pillarbox.worker.job import Job, Reject, Release, Retry, Verdict
 from pillarbox.worker.lease_keeper import LeaseKeeper
 from pillarbox.worker.stats import WorkerStats
@@ -50,8 +50,7 @@ class Acknowledger:
         self._awake = False  # a thread is settling and will see new entries
         self._fast = True
         self._closing = False
-        self._gate = threading.Lock()
-        self._gate.acquire()
+        self._gate = closed_gate()
         self._thread = threading.Thread(
             target=self._run, name="pillarbox-acknowledger", daemon=True
         )
@@ -170,9 +169,7 @@ class Acknowledger:
     def _pause(self, left: list[Settled], pause: int) -> int:
         with self._lock:
             self._pending = left + self._pending
-        gate = threading.Lock()
-        gate.acquire()
-        self._clock.wait(gate, self._clock.now() + pause)
+        self._clock.wait(closed_gate(), self._clock.now() + pause)
         return min(2 * pause, _PAUSE_NS_MAX)
 
 

@@ -22,6 +22,7 @@ from msgspec import Struct, field
 from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.memory import InMemoryMailbox
+from pillarbox.mailbox.url import without_password
 from pillarbox.worker.decorators import MAILBOX_VARIABLE, WorkerFunction, find_handlers, worker
 from pillarbox.worker.engine import Worker
 from pillarbox.worker.signals import run_until_signalled
@@ -88,7 +89,7 @@ def build(options: Options) -> dict[str, Worker[Any]]:
     if url is not None and len(handlers) > 1:
         raise InvalidParameterError(
             "mailbox",
-            url,
+            without_password(url),
             f"given for one handler (--mailbox or {MAILBOX_VARIABLE}); these are "
             f"{', '.join(handlers)}, which have mailboxes of their own",
         )

@@ -20,6 +20,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import VISIBILITY_SECONDS_DEFAULT
 from pillarbox.mailbox.protocol import Mailbox, SendOptions
+from pillarbox.mailbox.url import without_password
 from pillarbox.worker.dispatcher import Dispatcher
 from pillarbox.worker.engine import Worker, open_for
 from pillarbox.worker.handler import Handler
@@ -102,13 +103,14 @@ class WorkerFunction(Generic[P, R]):
     def _refuse_if_ambiguous(self, url: str) -> None:
         """Raise if the variable would replace the different mailboxes of several workers."""
         module = sys.modules.get(self.function.__module__)
-        declared = {str(each.declared) for each in workers_in(module).values()} if module else set()
+        workers = workers_in(module).values() if module else ()
+        declared = {str(each.declared) for each in workers}
         if len(declared) > 1:
             raise InvalidParameterError(
                 MAILBOX_VARIABLE,
-                url,
+                without_password(url),
                 f"unset for {self.function.__module__}, whose workers have {len(declared)} "
-                f"mailboxes: {', '.join(sorted(declared))}",
+                f"mailboxes: {', '.join(map(without_password, sorted(declared)))}",
             )
 
 

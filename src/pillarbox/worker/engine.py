@@ -26,16 +26,20 @@ from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.url import MailboxOptions, open_mailbox
 from pillarbox.worker.acknowledger import Acknowledger
 from pillarbox.worker.dispatcher import Dispatcher
-from pillarbox.worker.events import (
+from pillarbox.worker.handler import Handler
+from pillarbox.worker.job import (
+    Job,
     LeaseLost,
+    Outcome,
     ReceiveFailed,
+    Reject,
+    Release,
     TaskEnded,
     TaskStarted,
+    Verdict,
     WorkerStarted,
     WorkerStopped,
 )
-from pillarbox.worker.handler import Handler
-from pillarbox.worker.job import Job, Outcome, Reject, Release, Verdict
 from pillarbox.worker.lease_keeper import LeaseKeeper, LeaseTerms
 from pillarbox.worker.pools import Pool, TaskPool, ThreadPool
 from pillarbox.worker.receiver import Receiver

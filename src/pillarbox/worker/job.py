@@ -1,14 +1,17 @@
-"""The job that a handler gets, and the exceptions with which it decides about its message.
+"""The job that a handler gets, the exceptions that decide about its message, and the events.
 
 If the handler returns, its message is acknowledged. It may raise `Retry`, `Reject` or `Release`.
-Any other exception is a failure, and the retry policy decides.
+Any other exception is a failure, and the retry policy decides. An event is created only if it has
+subscribers. `TaskStarted` and `TaskEnded` are published in the thread or asyncio task of the
+handler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.mailbox.message import Message
@@ -130,3 +133,51 @@ class Job(HeldMessage[T], Generic[T]):
     def seconds(self) -> float:
         """The time from the receipt of the message to the end of the handler."""
         return (self.ended_at - self.started_at) / SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarted:
+    """A worker starts to receive."""
+
+    queue: str
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStopped:
+    """A worker has settled or released all its messages."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """A handler is about to be called."""
+
+    job: Job[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnded:
+    """A handler has ended; `error` is the exception, if it failed."""
+
+    job: Job[Any]
+    outcome: Outcome
+    error: BaseException | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """A lease is lost: another consumer may receive the message while its handler runs."""
+
+    job: Job[Any]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveFailed:
+    """A receive failed; the worker retries."""
+
+    queue: str
+    error: BaseException

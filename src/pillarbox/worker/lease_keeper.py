@@ -19,7 +19,7 @@ from pillarbox.core.queue import NEVER
 from pillarbox.logger import logger
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import Mailbox
-from pillarbox.mailbox.waiters import open_gate
+from pillarbox.mailbox.waiters import closed_gate, open_gate
 
 T = TypeVar("T")
 
@@ -89,8 +89,7 @@ class LeaseKeeper:
         self._lock = threading.Lock()
         self._held: dict[int, HeldMessage[Any]] = {}
         self._wake_at = NEVER
-        self._gate = threading.Lock()
-        self._gate.acquire()
+        self._gate = closed_gate()
         self._thread: threading.Thread | None = None
         self._closed = False
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pillarbox.extras import extra
 from pillarbox.worker.dispatcher import Dispatcher
-from pillarbox.worker.events import LeaseLost, ReceiveFailed, TaskEnded, TaskStarted
+from pillarbox.worker.job import LeaseLost, ReceiveFailed, TaskEnded, TaskStarted
 from pillarbox.worker.stats import DURATION_SECONDS
 
 with extra("telemetry", "telemetry"):

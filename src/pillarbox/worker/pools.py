@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pillarbox.mailbox.runner import Verb, run_awaiting, run_blocking
-from pillarbox.mailbox.waiters import open_gate
+from pillarbox.mailbox.waiters import closed_gate, open_gate
 from pillarbox.worker.job import Job
 from pillarbox.worker.receiver import Receiver
 
@@ -125,8 +125,7 @@ class ThreadPool(Pool):
             self._receiver.release(unstarted)
 
     def _run(self) -> None:
-        gate = threading.Lock()
-        gate.acquire()
+        gate = closed_gate()
         woken = True
         job: Job[Any] | None = None
         while True:
@@ -198,8 +197,7 @@ class TaskPool(Pool):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._full = False  # the receiving thread waits for a free slot
-        self._gate = threading.Lock()
-        self._gate.acquire()
+        self._gate = closed_gate()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, receives: int | None) -> None:

@@ -16,7 +16,7 @@ from pillarbox.core.limits import MESSAGES_MAX, SECOND_NS
 from pillarbox.logger import logger
 from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.mailbox.message import Message
-from pillarbox.mailbox.waiters import open_gate
+from pillarbox.mailbox.waiters import closed_gate, open_gate
 from pillarbox.worker.job import Job
 from pillarbox.worker.lease_keeper import LeaseKeeper, LeaseTerms
 
@@ -57,8 +57,7 @@ class Receiver:
             isinstance(self._mailbox, DurableMailbox) and self._mailbox.dead_letters is not None
         )
         self._pause = _PAUSE_NS
-        self._gate = threading.Lock()
-        self._gate.acquire()
+        self._gate = closed_gate()
 
     def stop(self) -> None:
         """Stop receiving. Takes no lock, so a signal handler may call it."""

@@ -14,8 +14,7 @@ from typing import Any
 from pillarbox.extras import extra
 from pillarbox.tracing import SYSTEM, sender_context, span_attributes, with_context
 from pillarbox.worker.dispatcher import Dispatcher
-from pillarbox.worker.events import LeaseLost, TaskEnded, TaskStarted
-from pillarbox.worker.job import Job
+from pillarbox.worker.job import Job, LeaseLost, TaskEnded, TaskStarted
 
 with extra("telemetry", "telemetry"):
     from opentelemetry import context as otel

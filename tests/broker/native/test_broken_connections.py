@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ import pytest
 
 from pillarbox import MailboxConnectionError, UnknownOutcomeError, open_async_mailbox, open_mailbox
 from pillarbox.mailbox.broker import QueueNotFoundError
-from pillarbox.mailbox.broker import retry as retry_module
+from pillarbox.mailbox.broker.address import Address
 from pillarbox.mailbox.broker.admin import delete_queue
-from pillarbox.mailbox.broker.retry import Attempts
+from pillarbox.mailbox.broker.answer import Answer
+from pillarbox.mailbox.broker.channel import Channels
+from pillarbox.mailbox.broker.pool import BaseChannel
+from pillarbox.mailbox.broker.wire import Send, Welcome, encode
 from pillarbox.testing.broker import RunningBroker, running_broker
-from tests.broker.native.support import Relay, until
+from tests.broker.native.support import PATIENCE_SECONDS, Relay, until
 
 
 @pytest.fixture
@@ -52,17 +56,45 @@ def test_R35_a_send_whose_connection_breaks_is_done_once(relay: Relay, lost: Any
 def test_R35_control_without_the_channel_s_identity_a_send_is_done_twice(
     relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = Attempts._request
+    plain = BaseChannel.request
 
-    def as_a_stranger(self: Attempts, commands: Any, instance: str) -> bytes:
-        self._identity = os.urandom(16)
+    def as_a_stranger(self: BaseChannel, commands: Any, instance: str = "") -> bytes:
+        self.identity = os.urandom(16)
         return plain(self, commands, instance)
 
-    monkeypatch.setattr(retry_module.Attempts, "_request", as_a_stranger)
+    monkeypatch.setattr(BaseChannel, "request", as_a_stranger)
     with open_mailbox(f"{relay.url}/orders", str) as box:
         relay.break_next.append("answer")
         box.send("once")
         assert len(box.peek()) == 2
+
+
+def test_R35_a_large_batch_is_sent_once_though_its_connection_breaks_meanwhile(
+    relay: Relay, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native = broker.broker.native
+    sent, repeated, plain = threading.Event(), threading.Event(), native._send_many
+
+    async def slow(command: Any, name: str) -> Any:
+        result = await plain(command, name)
+        sent.set()
+        await asyncio.to_thread(repeated.wait, PATIENCE_SECONDS)
+        return result
+
+    def cut() -> None:
+        assert sent.wait(PATIENCE_SECONDS)
+        before = relay.requests
+        relay.cut()
+        until(lambda: relay.requests > before, "the client repeats its request")
+        repeated.set()
+
+    with open_mailbox(f"{relay.url}/orders", str) as box:
+        monkeypatch.setattr(native, "_send_many", slow)
+        cutting = threading.Thread(target=cut)
+        cutting.start()
+        ids = box.send_many(["once"] * 101)
+        cutting.join()
+        assert [message.id for message in box.peek(1_000)] == ids
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -220,3 +252,37 @@ def test_R35_gathered_sends_whose_connection_breaks_are_done_once(relay: Relay, 
         await box.close()
 
     asyncio.run(asyncio.wait_for(case(), 20))
+
+
+def _started(due: bool) -> tuple[Channels, BaseChannel, Generator[Any, Any, Answer]]:
+    """A send with a key, before its first attempt; there is no patience for a third one."""
+    pool = Channels(Address("127.0.0.1", 9, access_key="k", secret_key="s", patience_seconds=0))
+    pool.login.due = due
+    channel = pool.take()
+    return pool, channel, pool.exchange(channel, "orders", [Send([b"once"])])
+
+
+def test_R35_a_send_whose_login_was_lost_changed_nothing() -> None:
+    _, channel, steps = _started(due=True)
+    for step in (next(steps), steps.throw(_lost(channel)), next(steps)):
+        assert step == 0.0 or b"AWS4-HMAC-SHA256" in step[0]
+    with pytest.raises(MailboxConnectionError, match="nothing was changed"):
+        steps.throw(_lost(channel))
+
+
+def test_R35_a_send_that_was_lost_before_another_login_is_said_to_be_unknown() -> None:
+    pool, channel, steps = _started(due=False)
+    next(steps)
+    assert steps.throw(_lost(channel)) == 0.0
+    next(steps)
+    steps.send(Answer(401, b"the token has expired", False))
+    assert pool.login.due
+    steps.send(Answer(200, encode([Welcome("token")]), False))
+    with pytest.raises(UnknownOutcomeError):
+        steps.throw(ConnectionRefusedError())
+
+
+def _lost(channel: BaseChannel) -> Exception:
+    """What a channel raises for a request that it sent, but that was not answered."""
+    channel.began = True
+    return ConnectionResetError("lost")

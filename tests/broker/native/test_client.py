@@ -21,6 +21,8 @@ from pillarbox import (
     open_mailbox,
 )
 from pillarbox.mailbox.broker import AsyncBrokerMailbox, BrokerMailbox
+from pillarbox.mailbox.broker.address import Address
+from pillarbox.mailbox.broker.login import Login
 from pillarbox.mailbox.broker.wire import REQUEST_BYTES_MAX
 from pillarbox.mailbox.request import RequestClient
 from pillarbox.testing.broker import RunningBroker, running_broker
@@ -58,6 +60,30 @@ def test_R36_a_url_that_names_no_queue_is_refused(url: str) -> None:
     with pytest.raises(InvalidParameterError) as raised:
         open_mailbox(url, str)
     assert raised.value.parameter == "url"
+
+
+@pytest.mark.parametrize(
+    "rest",
+    ["h:99999/q", "[::1/q", "/q", "h/q?x=1", "h/", "日本.example/q", "h/日本/q", "h/%E6%97%A5"],
+)
+@pytest.mark.parametrize("secret", ["SECRET", "SEC/RET", "SEC#RET", "SECRET@SECRET"])
+def test_R36_an_error_about_a_url_does_not_show_its_secret(rest: str, secret: str) -> None:
+    with pytest.raises(InvalidParameterError, match="url must be") as raised:
+        open_mailbox(f"http://key:{secret}@{rest}", str)
+    assert "SEC" not in str(raised.value)
+    assert "RET" not in str(raised.value)
+
+
+def test_R36_a_key_outside_of_Latin_1_is_refused() -> None:
+    with pytest.raises(InvalidParameterError, match="Latin-1"):
+        open_mailbox("http://%E6%97%A5:s@h/q", str)
+
+
+def test_R35_a_worker_that_answers_many_clients_keeps_few_heads() -> None:
+    heads = Login(Address("h", 9324)).heads
+    for number in range(10_000):
+        assert b"/q%d HTTP" % number in heads[f"q{number}"]
+    assert len(heads) <= 1_000
 
 
 def test_R36_an_unknown_option_is_refused_by_name(broker: RunningBroker) -> None:

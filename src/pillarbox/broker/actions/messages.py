@@ -8,10 +8,9 @@ from typing import Any
 
 from pillarbox.broker import content, shapes, translation
 from pillarbox.broker.errors import invalid, invalid_value, missing
-from pillarbox.broker.md5 import md5_of, md5_of_attributes
 from pillarbox.broker.queue import Accepted, BrokerQueue, Draft
 from pillarbox.broker.shapes import Attribute
-from pillarbox.broker.sqs_message import sequence_number
+from pillarbox.broker.sqs_message import md5_of, md5_of_attributes, sequence_number
 from pillarbox.broker.sqs_request import Result, SqsRequest
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Extra

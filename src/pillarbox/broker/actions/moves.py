@@ -31,7 +31,7 @@ async def start_message_move_task(
     if not await request.broker.queues.sources_of(source):
         raise invalid("Source queue must be configured as a Dead Letter Queue.")
     started = request.broker.now_seconds() * 1000
-    waiting = (await source.counts()).ready
+    waiting = (await source.stats()).ready
     key = request.principal.name
     task = MoveTask(str(uuid4()), source.name, target, rate, waiting, started, key=key)
     await request.broker.moves.start(task)
@@ -71,15 +71,11 @@ async def _queue(request: SqsRequest, parameter: str, arn: str | None) -> Broker
     name = request.broker.names.by_arn(arn, request.namespace)
     queue = await request.broker.queues.find(name) if name is not None else None
     if queue is None:
-        raise _no_such(parameter)
+        raise SqsError(
+            "ResourceNotFoundException",
+            f"The resource that you specified for the {parameter} parameter doesn't exist.",
+        )
     return queue
-
-
-def _no_such(parameter: str) -> SqsError:
-    return SqsError(
-        "ResourceNotFoundException",
-        f"The resource that you specified for the {parameter} parameter doesn't exist.",
-    )
 
 
 def _handle(request: SqsRequest, task: MoveTask) -> str:

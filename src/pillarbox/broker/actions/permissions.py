@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from pillarbox.broker import shapes
-from pillarbox.broker.attributes import STATEMENTS_MAX
+from pillarbox.broker.attributes import POLICY_BYTES_MAX, STATEMENTS_MAX
 from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
 from pillarbox.broker.policies import GRANTABLE
 from pillarbox.broker.queue import BrokerQueue
@@ -162,5 +162,10 @@ async def _keep_policy(
 ) -> None:
     given = {name: value for name, value in queue.given.items() if name != "Policy"}
     if policy is not None:
-        given["Policy"] = msgspec.json.encode(policy).decode()
+        value = msgspec.json.encode(policy)
+        if len(value) > POLICY_BYTES_MAX:
+            raise SqsError(
+                "OverLimit", f"The policy would have more than {POLICY_BYTES_MAX:,} bytes."
+            )
+        given["Policy"] = value.decode()
     await request.broker.queues.change(queue, attributes=given)

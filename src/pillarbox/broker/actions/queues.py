@@ -143,12 +143,12 @@ async def get_queue_attributes(request: SqsRequest, params: shapes.GetQueueAttri
 
 
 async def _computed(request: SqsRequest, queue: BrokerQueue) -> dict[str, str]:
-    ready, scheduled, in_flight = await queue.counts()
+    stats = await queue.stats()
     values = (
         request.broker.names.arn(queue.name),
-        ready,
-        in_flight,
-        scheduled,
+        stats.ready,
+        stats.in_flight,
+        stats.scheduled,
         queue.created,
         queue.modified,
     )

@@ -13,6 +13,7 @@ from pillarbox.mailbox.broker.mailbox import (
     BrokerOptions,
 )
 from pillarbox.mailbox.options import openers
+from pillarbox.mailbox.url import without_password
 
 __all__ = [
     "AccessDeniedError",
@@ -29,7 +30,8 @@ def _name_and_options(url: str) -> tuple[str, dict[str, Any]]:
     """Return the queue name and the broker's URL."""
     _, name = address_of(url)
     if not name:
-        raise InvalidParameterError("url", url, "with the name of a queue after the host")
+        wanted = "with the name of a queue after the host"
+        raise InvalidParameterError("url", without_password(url), wanted)
     return name, {"url": url[: url.rindex("/") + 1]}
 
 

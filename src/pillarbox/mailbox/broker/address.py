@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import ssl
+from functools import cache
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from pillarbox.core.errors import InvalidParameterError
+from pillarbox.mailbox.url import split_url, without_password
 
 _FORM = "of the form http://[key:secret@]host[:port]/name"
 _ACCOUNT = re.compile(r"/\d{12}\Z")  # the account id in SQS queue URLs
@@ -41,31 +43,31 @@ def address_of(
     url: str, tls: ssl.SSLContext | None = None, patience_seconds: float = PATIENCE_SECONDS
 ) -> tuple[Address, str]:
     """Return the broker and the queue (possibly empty) that a URL names."""
+    parts = split_url(url, _FORM)
     try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise InvalidParameterError("url", url, f"{_FORM} ({error})") from None
+        port, key = parts.port, unquote(parts.username or "")
+        f"{parts.hostname}{unquote(parts.path)}{key}".encode("latin-1")  # as requests need it
+    except UnicodeEncodeError:
+        form = f"{_FORM}, with characters of Latin-1 only"
+        raise InvalidParameterError("url", without_password(url), form) from None
+    except ValueError:  # its text may have the secret
+        raise InvalidParameterError("url", without_password(url), _FORM) from None
     if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment:
-        raise InvalidParameterError("url", url, _FORM)
+        raise InvalidParameterError("url", without_password(url), _FORM)
     base, _, name = parts.path.rpartition("/")
     context = None if parts.scheme == "http" else tls or _default_context()
     return Address(
         parts.hostname,
         _PORTS[parts.scheme] if port is None else port,
         _ACCOUNT.sub("", base),
-        unquote(parts.username or ""),
+        key,
         unquote(parts.password or ""),
         context,
         patience_seconds,
     ), unquote(name)
 
 
-_contexts: list[ssl.SSLContext] = []
-
-
+@cache
 def _default_context() -> ssl.SSLContext:
     """Return the shared default context; mailboxes with the same context share connections."""
-    if not _contexts:
-        _contexts.append(ssl.create_default_context())
-    return _contexts[0]
+    return ssl.create_default_context()

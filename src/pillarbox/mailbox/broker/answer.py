@@ -1,4 +1,4 @@
-"""The client side of HTTP/1.1, without I/O: request headers, and a response parser.
+"""The client side of HTTP/1.1, without I/O: request headers, and responses and their meaning.
 
 Supports only responses with a Content-Length, which the broker always sends.
 """
@@ -9,10 +9,14 @@ import os
 import re
 import socket
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from msgspec import MsgspecError
+
+from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.broker.address import Address
-from pillarbox.mailbox.broker.wire import PATH
+from pillarbox.mailbox.broker.errors import AccessDeniedError, error_of
+from pillarbox.mailbox.broker.wire import PATH, Failed, decode_results
 
 _LENGTH = b"\r\ncontent-length:"
 _CLOSE = b"\r\nconnection: close"
@@ -87,3 +91,35 @@ def _answer(head: bytes, body: bytes) -> Answer:
     if not head.startswith(b"http/1.") or not head[9:12].isdigit():
         raise BadAnswerError(f"the response is not HTTP: {head[:40]!r}")
     return Answer(int(head[9:12]), body, _CLOSE in head)
+
+
+def good(answer: Answer, address: Address) -> Answer:
+    """Return the response if it is valid; raise OSError if a retry may help."""
+    if answer.status == 200:
+        return answer
+    text = answer.body[:300].decode("utf-8", "replace")
+    if answer.status in (408, 429, 502, 503, 504):
+        raise ConnectionRefusedError(f"{answer.status}: {text}")
+    if answer.status in (401, 403):
+        raise AccessDeniedError(
+            f"the broker at {address.origin} refused these credentials ({text}): put a key and "
+            "its secret in the URL, http://key:secret@host:port/name"
+        )
+    if answer.status == 404:
+        raise _no_broker(address)
+    raise MailboxError(f"the broker at {address.origin} returned status {answer.status}: {text}")
+
+
+def results_of(answer: Answer, address: Address) -> list[Any]:
+    """Return the result of each command in a response; raise if the only one failed."""
+    try:
+        results = decode_results(answer.body)
+    except (MsgspecError, ValueError):
+        raise _no_broker(address) from None
+    if len(results) == 1 and results[0].__class__ is Failed:
+        raise error_of(results[0])
+    return results
+
+
+def _no_broker(address: Address) -> MailboxError:
+    return MailboxError(f"there is no Pillarbox broker at {address.origin}: check the URL")

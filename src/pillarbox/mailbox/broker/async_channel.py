@@ -12,9 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from pillarbox.mailbox.broker.address import Address
-from pillarbox.mailbox.broker.answer import Answer, AnswerReader
-from pillarbox.mailbox.broker.pool import BaseChannel, ChannelPool
-from pillarbox.mailbox.broker.retry import ANSWER_SECONDS_MAX, CONNECT_SECONDS_MAX, results_of
+from pillarbox.mailbox.broker.answer import Answer, AnswerReader, results_of
+from pillarbox.mailbox.broker.pool import (
+    ANSWER_SECONDS_MAX,
+    CONNECT_SECONDS_MAX,
+    BaseChannel,
+    ChannelPool,
+)
 from pillarbox.mailbox.broker.wire import Command, Delivered, Release, decode_results
 from pillarbox.mailbox.runner import run_async
 

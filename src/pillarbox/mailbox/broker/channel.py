@@ -13,9 +13,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from pillarbox.mailbox.broker.address import Address
-from pillarbox.mailbox.broker.answer import Answer, AnswerReader
-from pillarbox.mailbox.broker.pool import BaseChannel, ChannelPool, close_all
-from pillarbox.mailbox.broker.retry import ANSWER_SECONDS_MAX, CONNECT_SECONDS_MAX, results_of
+from pillarbox.mailbox.broker.answer import Answer, AnswerReader, results_of
+from pillarbox.mailbox.broker.pool import (
+    ANSWER_SECONDS_MAX,
+    CONNECT_SECONDS_MAX,
+    BaseChannel,
+    ChannelPool,
+    close_all,
+)
 from pillarbox.mailbox.broker.wire import Command
 from pillarbox.mailbox.runner import Interrupted, Parked, run_sync
 

@@ -13,18 +13,12 @@ import secrets
 import time
 
 from pillarbox.mailbox.broker.address import Address
-from pillarbox.mailbox.broker.answer import Answer, head_of
-from pillarbox.mailbox.broker.retry import good, results_of
-from pillarbox.mailbox.broker.wire import (
-    PATH,
-    SIGNED_FOR,
-    Hello,
-    Request,
-    encode,
-)
+from pillarbox.mailbox.broker.answer import Answer, good, head_of, results_of
+from pillarbox.mailbox.broker.wire import PATH, SIGNED_FOR, Hello, Request, encode
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _SIGNED = "host;x-amz-date"
+_HEADS_MAX = 1_000
 
 
 class _Heads(dict[str, bytes]):
@@ -35,8 +29,10 @@ class _Heads(dict[str, bytes]):
         self._proof = proof
 
     def __missing__(self, queue: str) -> bytes:
-        self[queue] = head_of(self._address, queue, self._proof)
-        return self[queue]
+        if len(self) >= _HEADS_MAX:  # each client of a worker may have a queue for its answers
+            self.clear()
+        head = self[queue] = head_of(self._address, queue, self._proof)
+        return head
 
 
 class Login:

@@ -185,17 +185,17 @@ class ReadFile(Struct, array_like=True, tag="file", frozen=True):
     size: Annotated[int, Meta(ge=1, le=4 << 20)]
 
 
-_Looks = Tally | Peek | ListQueues | Describe | Hello | Outline | Recall | ListFiles | ReadFile
+Looks = Tally | Peek | ListQueues | Describe | Hello | Outline | Recall | ListFiles | ReadFile
 _Settles = Acknowledge | Nack | Extend | Release | Reject
 _Changes = Purge | Delete | Redrive | Declare | Pause | Drop
-Command = Send | Receive | _Settles | _Changes | _Looks
+Command = Send | Receive | _Settles | _Changes | Looks
 
 
 def repeatable(command: Command) -> bool:
     """Return whether a command is idempotent: read-only, or deduplicated by the queue."""
     if isinstance(command, Send):
         return command.deduplication is not None
-    return isinstance(command, Receive | Declare | Pause | _Looks)
+    return isinstance(command, Receive | Declare | Pause | Looks)
 
 
 def shortened(command: Command, seconds: float) -> Command:

@@ -20,9 +20,9 @@ from psycopg.rows import tuple_row
 
 from pillarbox.closing import Closing
 from pillarbox.mailbox.postgres.call import Call, Initialise, Wait
+from pillarbox.mailbox.postgres.errors import PostgresAttempts
 from pillarbox.mailbox.postgres.listener import POLL_SECONDS, Listener, Waiter, listener_for
-from pillarbox.mailbox.postgres.options import RETRY_SECONDS, WHO_ANSWERS, Database, parse_url
-from pillarbox.mailbox.postgres.retry import PostgresAttempts
+from pillarbox.mailbox.postgres.options import RETRY_SECONDS, Database, parse_url
 from pillarbox.mailbox.postgres.schema import initialise
 from pillarbox.mailbox.postgres.session import Session
 from pillarbox.mailbox.runner import (
@@ -92,9 +92,7 @@ class _Pool:
         database = self._database
         connection = yield self._connect(database.conninfo, autocommit=True, prepare_threshold=None)
         try:
-            if database.needs_check(connection):
-                cursor = yield connection.execute(WHO_ANSWERS)
-                database.check(connection, (yield cursor.fetchone()))
+            yield from database.check(connection)
         except BaseException:
             yield connection.close()
             raise

@@ -1,6 +1,12 @@
-"""Translates errors of psycopg and PostgreSQL to mailbox errors."""
+"""Errors of PostgreSQL: retry a call, and when, or which error to raise.
+
+A statement that certainly did not take effect is retried. One whose response was lost is repeated
+only if that is harmless, and marked as doubtful.
+"""
 
 from __future__ import annotations
+
+from typing import NoReturn
 
 import psycopg
 from psycopg import errors as e
@@ -13,11 +19,12 @@ from pillarbox.core.errors import (
     MailboxStorageError,
 )
 from pillarbox.mailbox.postgres.call import Call
+from pillarbox.mailbox.runner import Attempts
 
 SERVER_VERSION_MIN = 130000
 
 # Temporary refusals: nothing was changed, and a retry, perhaps on another server, may succeed.
-NOT_YET = (
+_NOT_YET = (
     e.CannotConnectNow,
     e.DeadlockDetected,
     e.ReadOnlySqlTransaction,
@@ -112,3 +119,38 @@ def translated(call: Call, error: psycopg.Error) -> MailboxError:
 
 def _text(error: psycopg.Error) -> str:
     return error.diag.message_primary or str(error).strip()
+
+
+class PostgresAttempts(Attempts):
+    """The attempts of one call."""
+
+    server = "PostgreSQL"
+
+    def after(self, error: psycopg.Error) -> float:
+        """Return the seconds before the next attempt; raise if there is none."""
+        call = self._call
+        if call.connection is not None:  # the caller's transaction must be rolled back
+            if is_lost(error):
+                raise MailboxConnectionError(
+                    f"mailbox {call.queue!r}: the connection of the transaction was lost "
+                    f"({str(error).strip()}); the transaction was rolled back"
+                ) from error
+            raise translated(call, error) from error
+        if not isinstance(error, _NOT_YET):
+            if not is_lost(error):
+                raise translated(call, error) from error
+            if not call.sent and is_hopeless(error):
+                raise refused_connection(call.queue, error) from error
+            call.doubtful |= call.sent
+            if call.sent and not call.repeatable:
+                self.give_up(error)
+        return self.pause(error)
+
+    def give_up(self, error: Exception) -> NoReturn:
+        if isinstance(error, e.ReadOnlySqlTransaction) and not self._call.doubtful:
+            raise MailboxConnectionError(
+                f"mailbox {self._call.queue!r}: this PostgreSQL server refuses writes (tried for "
+                f"{self._seconds:g} seconds: {str(error).strip()}): name the primary in the URL, "
+                "or all servers with target_session_attrs=read-write"
+            ) from error
+        super().give_up(error)

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from pillarbox.codec import Codec
 from pillarbox.core import limits
-from pillarbox.core.errors import MailboxError, MailboxFullError, SerializationError
+from pillarbox.core.errors import InvalidParameterError, MailboxFullError, SerializationError
 from pillarbox.mailbox.answers import IDLE_SECONDS_MAX, answer, dropped, is_reply_queue, quoted
 from pillarbox.mailbox.options import default_redelivery
 from pillarbox.mailbox.postgres import wire
@@ -187,15 +187,12 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         """Send `body` as the reply to a message."""
         data, noted = answer(in_reply_to, body)
         limits.body_bytes(data, self.max_body_bytes)
-        reply_queue = is_reply_queue(self.name)
-        if reply_queue:
+        if is_reply_queue(self.name):
             self.wanted = {"create": False}
-        try:
-            yield from self._declare()
-        except MailboxError:
-            if reply_queue:  # only a client creates it, and it has closed
+            try:
+                yield from self._declare()
+            except InvalidParameterError:  # only a client creates it, and it has closed
                 return dropped(self.name, in_reply_to)
-            raise
         ids = yield from self._send(Outgoing([data], attributes=noted))
         return ids[0]
 

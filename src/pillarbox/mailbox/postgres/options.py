@@ -7,20 +7,23 @@ The query after `?` has options of the mailbox or of libpq (`sslmode`, `target_s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxConnectionError
 from pillarbox.mailbox.options import check_options, take_options
 from pillarbox.mailbox.postgres.errors import SERVER_VERSION_MIN
 from pillarbox.mailbox.protocol import FairOptions
+from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.url import split_url, without_password
 
 RETRY_SECONDS = 15.0
 _CONNECT_SECONDS = 5
-WHO_ANSWERS = "SELECT pg_backend_pid()"  # behind a pooler, differs from the pid of the connection
 _FORM = "postgresql://user@host/database/name"
+_NO_ESCAPE = re.compile("%(?!(?!00)[0-9A-Fa-f]{2})")
 
 
 class PostgresOptions(FairOptions, total=False):
@@ -51,21 +54,19 @@ class Database:
         self.pooler = pooler
         self._checked = False
 
-    def needs_check(self, connection: Any) -> bool:
-        """Return whether this is the first connection; raise if its server is too old."""
+    def check(self, connection: Any) -> Verb[None]:
+        """Raise if the server is too old; find out whether the first connection has a pooler."""
         version = connection.info.server_version
         if version < SERVER_VERSION_MIN:
             raise MailboxConnectionError(
                 f"this is PostgreSQL {version // 10_000}: Pillarbox needs "
                 f"{SERVER_VERSION_MIN // 10_000} or newer"
             )
-        return not self._checked
-
-    def check(self, connection: Any, row: Any) -> None:
-        """Detect a pooler from the result of `WHO_ANSWERS`."""
-        self._checked = True
-        if row[0] != connection.info.backend_pid:
-            self.pooler = True
+        if not self._checked:
+            cursor = yield connection.execute("SELECT pg_backend_pid()")
+            (answering,) = yield cursor.fetchone()
+            self._checked = True
+            self.pooler |= answering != connection.info.backend_pid
 
 
 class CheckedOptions:
@@ -88,11 +89,14 @@ class CheckedOptions:
 
 def parse_url(url: str) -> tuple[str, str, dict[str, Any]]:
     """Return libpq's connection string, the mailbox name in the URL if any, and its options."""
-    parts = urlsplit(url)
+    parts = split_url(url, f"of the form {_FORM}")
     path = [unquote(part) for part in parts.path.split("/") if part]
     rooted = parts.path.startswith("/")
     if parts.scheme not in ("postgresql", "postgres") or not rooted or len(path) not in (1, 2):
-        raise InvalidParameterError("url", url, f"of the form {_FORM}")
+        raise InvalidParameterError("url", without_password(url), f"of the form {_FORM}")
+    if _NO_ESCAPE.search(parts.netloc):  # libpq would show the password
+        form = f"of the form {_FORM}, with % as %25"
+        raise InvalidParameterError("url", without_password(url), form)
     query = dict(parse_qsl(parts.query))
     options = take_options(query, _OPTIONS)
     query.setdefault("connect_timeout", str(_CONNECT_SECONDS))
@@ -107,5 +111,5 @@ def named_in(url: str) -> tuple[str, dict[str, Any]]:
     """Return the mailbox name of a URL, and the options to open it with."""
     _, name, options = parse_url(url)
     if not name:
-        raise InvalidParameterError("url", url, f"of the form {_FORM}")
+        raise InvalidParameterError("url", without_password(url), f"of the form {_FORM}")
     return name, {"url": url, **options}

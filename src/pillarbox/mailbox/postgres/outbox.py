@@ -21,7 +21,7 @@ from pillarbox.core import limits
 from pillarbox.mailbox.postgres import wire
 from pillarbox.mailbox.postgres.call import Call
 from pillarbox.mailbox.postgres.connection import execute
-from pillarbox.mailbox.postgres.retry import PostgresAttempts
+from pillarbox.mailbox.postgres.errors import PostgresAttempts
 from pillarbox.mailbox.postgres.transaction import psycopg_connection
 from pillarbox.mailbox.postgres.verbs import PostgresVerbs
 from pillarbox.mailbox.protocol import BatchOptions, SendOptions

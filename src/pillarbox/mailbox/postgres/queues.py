@@ -1,4 +1,4 @@
-"""The queues of a database: list, describe, pause and delete them."""
+"""The queues of a database: list, describe, pause and delete them; facts about the server."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.postgres.connection import PostgresClient
 from pillarbox.mailbox.postgres.errors import SchemaMissingError
 from pillarbox.mailbox.postgres.options import named_in, parse_url
-from pillarbox.mailbox.shared import QueueDescription
+from pillarbox.mailbox.postgres.schema import VERSION
+from pillarbox.mailbox.shared import QueueDescription, missing_queue
 
 DESCRIBE = (
     "SELECT q.id, q.version, q.notes, d.name, q.max_deliveries, "
@@ -23,6 +23,16 @@ _STORAGE = """
 SELECT pg_table_size(relid), pg_indexes_size(relid), n_live_tup, n_dead_tup
 FROM pg_stat_user_tables WHERE schemaname = 'pillarbox' AND relname = 'messages'
 """
+_FIELDS = {
+    "version": "current_setting('server_version')",
+    "fsync": "current_setting('fsync')",
+    "synchronous_commit": "current_setting('synchronous_commit')",
+    "synchronous_standby_names": "current_setting('synchronous_standby_names')",
+    "replicas": "(SELECT count(*) FROM pg_stat_replication)",
+    "is_standby": "pg_is_in_recovery()",
+    "role": "current_user",
+    "time_ns": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000",
+}
 
 
 def list_queues(url: str) -> list[str]:
@@ -46,7 +56,7 @@ def delete_queue(url: str) -> None:
     """
     name, _ = named_in(url)
     if not ask(url, "SELECT pillarbox.drop_queue(%s)", name)[0][0]:
-        raise InvalidParameterError("url", url, "an existing queue")
+        raise missing_queue(url)
 
 
 def describe_queue(url: str) -> QueueDescription | None:
@@ -67,7 +77,7 @@ def pause_queue(url: str, *, paused: bool) -> None:
     """Pause or resume delivery from a queue; it still accepts messages."""
     name, _ = named_in(url)
     if not ask(url, DESCRIBE, name):
-        raise InvalidParameterError("url", url, "an existing queue")
+        raise missing_queue(url)
     ask(url, PAUSE, name, paused)
 
 
@@ -78,6 +88,16 @@ def storage(url: str) -> dict[str, int]:
     """
     ((table, indexes, live, dead),) = ask(url, _STORAGE)
     return {"table_bytes": table, "index_bytes": indexes, "live_rows": live, "dead_rows": dead}
+
+
+def server_facts(url: str) -> dict[str, Any]:
+    """Return settings of the server, and the schema versions there and in this Pillarbox."""
+    (row,) = ask(url, f"SELECT {', '.join(_FIELDS.values())}")
+    try:
+        rows = ask(url, "SELECT version FROM pillarbox.schema_version")
+    except SchemaMissingError:
+        rows = [(0,)]
+    return dict(zip(_FIELDS, row, strict=True)) | {"schema": rows[0][0], "known_schema": VERSION}
 
 
 def ask(url: str, statement: str, *parameters: str | bool) -> list[Any]:

@@ -8,11 +8,18 @@ deduplication id. Messages that the mailbox refuses permanently are marked with 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 
-from pillarbox.core.errors import MailboxConnectionError, MailboxError, UnknownOutcomeError
+from pillarbox.core.errors import (
+    InvalidParameterError,
+    MailboxConnectionError,
+    MailboxError,
+    SerializationError,
+)
+from pillarbox.extras import MissingExtraError
 from pillarbox.logger import logger
 from pillarbox.mailbox.answers import REPLY_TO
 from pillarbox.mailbox.postgres import wire
@@ -62,7 +69,9 @@ class Relay:
         try:
             while not self._ended.is_set():
                 self._woken.clear()
-                position = self._position(listener)
+                position: int | None = None
+                with suppress(psycopg.Error):
+                    position = listener.enter(_RELAYS)
                 if not self._run_once():
                     self._wait(listener, position)
         finally:
@@ -107,13 +116,6 @@ class Relay:
         while self._boxes:
             self._boxes.popitem()[1].close()
 
-    def _position(self, listener: Any) -> int | None:
-        try:
-            position: int | None = listener.enter(_RELAYS)
-        except psycopg.Error:
-            return None
-        return position
-
     def _wait(self, listener: Any, position: int | None) -> None:
         """Wait until there may be more messages; only briefly where notifications may be missed."""
         waiter = Waiter(self._woken.set, self._ended.is_set)
@@ -150,8 +152,8 @@ class Relay:
             for row in rows:
                 try:
                     self.send(url, row)
-                except MailboxError as error:
-                    if error.retryable or isinstance(error, UnknownOutcomeError):
+                except (MailboxError, MissingExtraError) as error:
+                    if not _is_about_message(error):
                         shown = without_password(url)
                         logger.warning(
                             "outbox relay: the mailbox is not available; retrying",
@@ -171,9 +173,11 @@ class Relay:
     def send(self, url: str, row: Any) -> None:
         """Send one message to its mailbox."""
         _, body, head, priority, group, deduplication_id, delay = row
-        noted = wire.attributes_in(head)
-        self._box(url).send(
-            body.decode() if url.startswith("sqs") else body,
+        noted, box = wire.attributes_in(head), self._box(url)
+        if url.startswith("sqs") and not box.name.endswith(".fifo"):
+            deduplication_id = None  # a standard queue of SQS takes none
+        box.send(
+            body,
             delay_seconds=delay / 1_000_000,
             priority=priority,
             attributes=dict(user_attributes(noted)) or None,
@@ -186,7 +190,7 @@ class Relay:
         """Delete messages that were sent."""
         connection.execute("DELETE FROM pillarbox.outbox WHERE id = ANY (%s)", (ids,))
 
-    def refuse(self, connection: Any, number: int, error: MailboxError) -> None:
+    def refuse(self, connection: Any, number: int, error: Exception) -> None:
         """Mark a message that its mailbox will never accept."""
         logger.error("outbox relay: message refused", number=number, error=str(error))
         self.problems[f"message {number}"] = str(error)
@@ -195,6 +199,12 @@ class Relay:
 
     def _box(self, url: str) -> Mailbox[Any]:
         if url not in self._boxes:
-            kind = str if url.startswith("sqs") else bytes  # SQS carries only text
-            self._boxes[url] = open_mailbox(url, kind)
+            self._boxes[url] = open_mailbox(url, bytes)
         return self._boxes[url]
+
+
+def _is_about_message(error: Exception) -> bool:
+    """Return whether the mailbox will never accept this message; else it does not work now."""
+    if isinstance(error, InvalidParameterError):
+        return error.parameter not in ("name", "url")  # the queue may be created later
+    return isinstance(error, SerializationError)

@@ -31,9 +31,8 @@ def _inside(candidate: Any) -> Any:
     if isinstance(candidate, (psycopg.Connection, psycopg.AsyncConnection)):
         return candidate
     candidate = getattr(candidate, "sync_session", candidate)  # of an AsyncSession
-    candidate = getattr(
-        candidate, "sync_connection", candidate
-    )  # of an AsyncConnection of SQLAlchemy
+    # Of an AsyncConnection of SQLAlchemy.
+    candidate = getattr(candidate, "sync_connection", candidate)
     if hasattr(candidate, "ensure_connection"):  # Django's
         candidate.ensure_connection()
         return candidate.connection

@@ -11,7 +11,6 @@ import threading
 import time
 from threading import get_ident
 from typing import Any
-from urllib.parse import urlsplit
 
 from pillarbox.closing import Closing
 from pillarbox.mailbox.redis.call import Call
@@ -26,6 +25,7 @@ from pillarbox.mailbox.runner import (
     run_awaiting,
     run_blocking,
 )
+from pillarbox.mailbox.url import split_url
 from pillarbox.mutex import reentrant_call
 
 
@@ -62,7 +62,7 @@ class RedisClient(RedisConnection, Closing):
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        parts = split_url(url, "the URL of a Redis server")
         path, _, name = parts.path.rpartition("/")
         url = url if name else parts._replace(path=f"{path}/-").geturl()
         self.servers, self.queue, _ = servers_of_url(url, asynchronous=False)

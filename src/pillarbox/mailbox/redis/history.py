@@ -21,6 +21,8 @@ from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.message import as_datetime
 from pillarbox.mailbox.redis.connection import RedisClient
+from pillarbox.mailbox.redis.options import named_in
+from pillarbox.mailbox.verbs import user_attributes
 
 START = "0-0"
 _NAMED = frozenset(("kind", "id", "time", "body", "attributes", "priority"))
@@ -54,6 +56,7 @@ def trim(url: str, before: str) -> int:
 
 
 def _ask(url: str, command: str, *arguments: Any) -> Any:
+    named_in(url)  # raises if the URL names no queue
     with RedisClient(url) as client:
         return client.ask(command, client.keys.key("journal"), *arguments)
 
@@ -74,7 +77,7 @@ def _event(offset: bytes, fields: list[bytes]) -> Event:
         found["id"].decode(),
         as_datetime(int(found["time"]) * 1_000),
         found.get("body"),
-        _attributes(found.get("attributes", b"{}")),
+        dict(user_attributes(_attributes(found.get("attributes", b"{}")))),
         None if priority is None else int(priority),
         {name: value.decode() for name, value in found.items() if name not in _NAMED},
     )

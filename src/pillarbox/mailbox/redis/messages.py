@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -22,6 +23,7 @@ from pillarbox.mailbox.answers import IDLE_SECONDS_MAX, answer, is_reply_queue, 
 from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.queue import RedisQueue, Settings
 from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.shared import StaleQueueError
 from pillarbox.mailbox.verbs import Body, Outgoing, Verbs
 
 T = TypeVar("T")
@@ -145,7 +147,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
 
     def expire(self) -> Verb[None]:
         """Renew the expiry of a reply queue, which ends if its client is gone."""
-        yield from self.queue.ask(self.queue.call("expire", IDLE_SECONDS_MAX))
+        yield from self.queue.run("expire", IDLE_SECONDS_MAX)
 
     # -- receiving ------------------------------------------------------------------------------
 
@@ -210,14 +212,14 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         yield call
         if self.closed:
             # Wake another receiver instead of us.
-            yield from self.queue.ask(self.queue.call("tick", 0))
+            yield from self.queue.run("tick", 0)
         return self.closed
 
     def _move_outbox(self) -> Verb[None]:
         """Move dead letters from the outbox; on failure leave them there and let receives go on."""
         try:
             yield from self.queue.carry()
-        except MailboxError as error:
+        except (MailboxError, StaleQueueError) as error:
             logger.warning("dead letters not moved yet", mailbox=self.name, error=str(error))
 
     def _carry_while_held(self, token: bytes, reply: list[Any]) -> Verb[None]:
@@ -229,12 +231,13 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
 
     def _give_back(self, token: bytes, reply: Any) -> Verb[None]:
         """Return messages of a claim whose caller was cancelled, and pass its wake-up on."""
-        if isinstance(reply, list) and len(reply) > 1 and isinstance(reply[1], list):
-            theirs = reply[5] if len(reply) > 5 else token
-            last_first = reversed(reply[1][::2])  # each goes in front of the one before it
-            pairs = [part for each in last_first for part in (each, theirs)]
-            yield from self.queue.ask(self.queue.call("release", "1", *pairs))
-        yield from self.queue.ask(self.queue.call("tick", 0))
+        with suppress(StaleQueueError):  # then their leases expire
+            if isinstance(reply, list) and len(reply) > 1 and isinstance(reply[1], list):
+                theirs = reply[5] if len(reply) > 5 else token
+                last_first = reversed(reply[1][::2])  # each goes in front of the one before it
+                pairs = [part for each in last_first for part in (each, theirs)]
+                yield from self.queue.run("release", "1", *pairs)
+            yield from self.queue.run("tick", 0)
 
     def _messages(self, claim: Claim, mailbox: Any) -> Verb[list[Any]]:
         _, token, taken, values, states, _ = claim
@@ -266,7 +269,7 @@ class MessageVerbs(Verbs[T, wire.Delivery], Generic[T]):
         self,
         message_id: bytes,
         score: bytes,
-        value: bytes,
+        value: bytes | None,
         state: bytes | None,
         extra: int,
         mailbox: Any,

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from redis import connection as connections
 from redis.asyncio import connection as async_connections
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.connection import Connection, SSLConnection
-from redis.connection import parse_url as parse_redis_url
 from redis.retry import Retry
 
 from pillarbox.core import limits
@@ -27,7 +26,7 @@ from pillarbox.mailbox.options import check_options, take_options
 from pillarbox.mailbox.protocol import FairOptions
 from pillarbox.mailbox.redis.scripts import SCRIPTS, Scripts
 from pillarbox.mailbox.redis.servers import Address, ClusterServers, SentinelServers, Servers
-from pillarbox.mailbox.url import without_password
+from pillarbox.mailbox.url import split_url, without_password
 
 Durability = Literal["master", "replicated"]
 
@@ -93,12 +92,11 @@ def servers_of_client(client: Any, *, asynchronous: bool) -> Servers:
     if hasattr(client, "nodes_manager"):
         nodes = list(client.nodes_manager.startup_nodes.values())
         seeds = [(node.host, int(node.port)) for node in nodes]
-        if asynchronous:
-            return ClusterServers(
-                nodes[0].connection_class, _tuned(nodes[0].connection_kwargs, True), seeds
-            )
-        pool = client.get_redis_connection(client.get_default_node()).connection_pool
-        return ClusterServers(pool.connection_class, _tuned(pool.connection_kwargs, False), seeds)
+        pool = nodes[0]
+        if not asynchronous:
+            pool = client.get_redis_connection(client.get_default_node()).connection_pool
+        options = _tuned(pool.connection_kwargs, asynchronous)
+        return ClusterServers(pool.connection_class, options, seeds)
     if not hasattr(client, "connection_pool"):
         raise InvalidParameterError("client", client, "a client of redis-py")
     pool = client.connection_pool
@@ -107,28 +105,25 @@ def servers_of_client(client: Any, *, asynchronous: bool) -> Servers:
 
 def servers_of_url(url: str, *, asynchronous: bool) -> tuple[Servers, str, dict[str, Any]]:
     """Return the servers of a URL, the mailbox name in it, and the mailbox's options."""
-    parts = urlsplit(url)
+    parts = split_url(url, f"of the form {_FORM}")
     scheme, _, kind = parts.scheme.partition("+")
     path = [unquote(part) for part in parts.path.split("/") if part]
     if scheme not in ("redis", "rediss") or kind not in ("", "cluster", "sentinel") or not path:
         raise _bad_url(url)
     name = path.pop()
+    if kind == "" and path and not (len(path) == 1 and path[0].isdecimal()):
+        raise _bad_url(url, ", or redis://host/2/name for database 2")
     query = dict(parse_qsl(parts.query))
     options = take_options(query, _OPTIONS)
     user, at, hosts = parts.netloc.rpartition("@")
-    rest = "&".join(f"{key}={value}" for key, value in query.items())
     first = hosts.split(",")[0]
     database = path[-1] if path and kind == "" else "0"
-    plain = f"{scheme}://{user}{at}{first}/{database}" + (f"?{rest}" if rest else "")
-    tls = scheme == "rediss"
-    if asynchronous:
-        module: Any = async_connections
-        connection_class = module.SSLConnection if tls else module.Connection
-    else:
-        connection_class = SSLConnection if tls else Connection
+    plain = f"{scheme}://{user}{at}{first}/{database}?{urlencode(query, quote_via=quote)}"
+    module: Any = async_connections if asynchronous else connections
+    connection_class = module.SSLConnection if scheme == "rediss" else module.Connection
     port = 26379 if kind == "sentinel" else 6379
     try:
-        settings = dict(parse_redis_url(plain))  # type: ignore[no-untyped-call]
+        settings = dict(connections.parse_url(plain))  # type: ignore[no-untyped-call]
         settings.pop("connection_class", None)
         settings = _tuned(settings, asynchronous)
         connection_class(**settings)  # does not connect; raises for an unknown option
@@ -155,21 +150,17 @@ def named_in(url: str) -> tuple[str, dict[str, Any]]:
 
 
 def _address(text: str, port: int) -> Address:
-    host, colon, number = text.rpartition(":")
-    return (host, int(number)) if colon else (text or "localhost", port)
+    parts = urlsplit(f"//{text}")
+    return parts.hostname or "localhost", parts.port or port
 
 
 def _tuned(options: Mapping[str, Any], asynchronous: bool) -> dict[str, Any]:
     """Return connection options for bytes in and out, no retries, and timeouts."""
-    retry = AsyncRetry(NoBackoff(), 0) if asynchronous else Retry(NoBackoff(), 0)
-    tuned = {
-        **options,
+    kept = {name: options[name] for name in options if not name.startswith("retry_on_")}
+    return kept | {
         "decode_responses": False,
         "health_check_interval": 0,
-        "retry": retry,
+        "retry": AsyncRetry(NoBackoff(), 0) if asynchronous else Retry(NoBackoff(), 0),
+        "socket_connect_timeout": options.get("socket_connect_timeout") or _CONNECT_SECONDS,
+        "socket_timeout": options.get("socket_timeout") or _ANSWER_SECONDS,
     }
-    tuned["socket_connect_timeout"] = options.get("socket_connect_timeout") or _CONNECT_SECONDS
-    tuned["socket_timeout"] = options.get("socket_timeout") or _ANSWER_SECONDS
-    tuned.pop("retry_on_timeout", None)
-    tuned.pop("retry_on_error", None)
-    return tuned

@@ -15,7 +15,7 @@ from msgspec import Struct
 from redis import exceptions as e
 
 from pillarbox.mailbox.redis.call import Call
-from pillarbox.mailbox.redis.retry import RedisAttempts
+from pillarbox.mailbox.redis.errors import RedisAttempts
 from pillarbox.mailbox.redis.servers import Address, Servers
 from pillarbox.mailbox.runner import Verb
 

@@ -17,6 +17,7 @@ from pillarbox.mailbox.redis.keys import DEAD, keys_of, partner_of
 from pillarbox.mailbox.redis.resp import Keys
 from pillarbox.mailbox.redis.scripts import Scripts
 from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.shared import StaleQueueError
 
 _OUTBOX_PAGE = 100
 _LETTER = Layout(">HHI")
@@ -74,20 +75,30 @@ class RedisQueue:
             call.replicas, call.replica_seconds = self._replicas, self._replica_seconds
         return call
 
+    def run(self, script: str, *arguments: Any, confirm: bool = False) -> Verb[Any]:
+        """Run a script and return the response."""
+        return self.ask(self.call(script, *arguments, confirm=confirm))
+
     def ask(self, call: Call) -> Verb[Any]:
         """Run a script, with its partner's keys if it needs them, and return the response."""
-        try:
-            return (yield call)
-        except RefusedError as error:
-            if error.code != "PAIR" or self.paired:
-                raise
-        self._use_keys(paired=True)
-        call.keys = self._packed_keys
-        call.arguments[call.own_keys : call.own_keys + len(self._names)] = self._names
-        return (yield call)
+        while True:
+            names = slice(call.own_keys, call.own_keys + len(self._names))
+            try:
+                return (yield call)
+            except RefusedError as error:
+                if error.code == "STALE":
+                    raise StaleQueueError(str(error)) from None
+                if error.code != "PAIR" or all(call.arguments[names]):
+                    raise
+            self._use_keys(paired=True)
+            call.keys = self._packed_keys
+            call.arguments[names] = self._names
 
     def command(self, *arguments: Any) -> Call:
         return Call(self.name, self.keys.slot, None, list(arguments))
+
+    def exists(self) -> Verb[bool]:
+        return bool((yield self.command("EXISTS", self.keys.key("queue"))))
 
     def declare(
         self,
@@ -102,18 +113,16 @@ class RedisQueue:
         chain: bool = False,
     ) -> Verb[Settings]:
         """Store new settings, if any, and return all settings."""
-        reply = yield from self.ask(
-            self.call(
-                "declare",
-                redelivery,
-                capacity or "",
-                "1" if journal else "",
-                max_deliveries or "",
-                dead,
-                source,
-                "1" if fair else "",
-                "1" if chain else "",
-            )
+        reply = yield from self.run(
+            "declare",
+            redelivery,
+            capacity or "",
+            "1" if journal else "",
+            max_deliveries or "",
+            dead,
+            source,
+            "1" if fair else "",
+            "1" if chain else "",
         )
         texts = [None if value is None else value.decode() for value in reply]
         redelivery_, capacity_, journal_, max_, dead_, sources = texts
@@ -145,11 +154,15 @@ class RedisQueue:
             ) from error
         yield from self.declare(max_deliveries=max_deliveries, dead=dead)
 
+    def disown(self, dead: str) -> Verb[None]:
+        """Remove this queue from the sources of its former dead-letter queue."""
+        yield from self.beside(dead).run("disown", self.name)
+
     def carry(self) -> Verb[tuple[int, int]]:
         """Move messages from the outbox to their queues; return how many, and when to retry."""
         count = 0
         while True:
-            now, following, outbox = yield from self.ask(self.call("tick", _OUTBOX_PAGE))
+            now, following, outbox = yield from self.run("tick", _OUTBOX_PAGE)
             by_target: dict[str, list[tuple[bytes, bytes]]] = {}
             for ticket, packed in zip(outbox[::2], outbox[1::2], strict=True):
                 target = _split_letter(packed)[0].decode()
@@ -166,7 +179,7 @@ class RedisQueue:
         for ticket, packed in letters:
             _, *message = _split_letter(packed)
             arguments += [ticket, *message]
-        yield from target.ask(target.call("accept", *arguments, confirm=True))
+        yield from target.run("accept", *arguments, confirm=True)
         yield self.command("HDEL", self.keys.key("outbox"), *(ticket for ticket, _ in letters))
 
     def other_sources(self, sources: bytes | None) -> list[RedisQueue]:

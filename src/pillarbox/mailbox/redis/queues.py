@@ -1,4 +1,4 @@
-"""The queues on a Redis server or cluster: list, describe, pause and delete them.
+"""The queues on a Redis server or cluster: list, describe, pause and delete them; server facts.
 
 A queue exists if its settings do: they are written when it is first opened. Listing scans all
 keys in pages, so that other clients are hardly affected.
@@ -7,21 +7,26 @@ keys in pages, so that other clients are hardly affected.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.connection import RedisClient
 from pillarbox.mailbox.redis.queue import RedisQueue
 from pillarbox.mailbox.redis.scripts import SCRIPTS
 from pillarbox.mailbox.redis.servers import Servers
 from pillarbox.mailbox.runner import Verb, run_sync
-from pillarbox.mailbox.shared import QueueDescription
+from pillarbox.mailbox.shared import QueueDescription, missing_queue
+
+R = TypeVar("R")
 
 _PAGE = 1_000
+_CONFIG = ("appendfsync", "min-replicas-to-write")
 _DESCRIBED: Final = ("version", "sqs", "redelivery", "dead", "max", "sources", "paused", "fair")
 _QUEUE = re.compile(rb"\{queue:([\w.:-]+)\}((?:_dlq)*):queue")
 
@@ -46,29 +51,32 @@ def delete_queue(url: str) -> None:
 
     A mailbox that is open on it, or is opened later, creates it again, without its settings.
     """
-    with RedisClient(url) as client:
-        if not run_sync(client.do, delete(RedisQueue(client.queue, SCRIPTS, 0, 0))):
-            raise InvalidParameterError("url", url, "an existing queue")
+    if not _run(url, delete):
+        raise missing_queue(url)
 
 
 def describe_queue(url: str) -> QueueDescription | None:
     """Return the description of a queue; None if it does not exist."""
-    with RedisClient(url) as client:
-        return run_sync(client.do, describe(RedisQueue(client.queue, SCRIPTS, 0, 0)))
+    return _run(url, describe)
 
 
 def pause_queue(url: str, *, paused: bool) -> None:
     """Pause or resume delivery from a queue; it still accepts messages."""
+    if not _run(url, partial(pause, paused=paused)):
+        raise missing_queue(url)
+
+
+def _run(url: str, verb: Callable[[RedisQueue], Verb[R]]) -> R:
+    """Run a verb of the queue at a URL."""
     with RedisClient(url) as client:
-        if not run_sync(client.do, pause(RedisQueue(client.queue, SCRIPTS, 0, 0), paused=paused)):
-            raise InvalidParameterError("url", url, "an existing queue")
+        return run_sync(client.do, verb(RedisQueue(client.queue, SCRIPTS, 0, 0)))
 
 
 def describe(queue: RedisQueue) -> Verb[QueueDescription | None]:
     found = yield queue.command("HMGET", queue.keys.key("queue"), *_DESCRIBED)
     version, notes, redelivery, dead, most, sources, paused, fair = found
     known = version or redelivery
-    if known is None and not (yield queue.command("EXISTS", queue.keys.key("queue"))):
+    if known is None and not (yield from queue.exists()):
         return None
     return QueueDescription(
         version.decode() if version else "",
@@ -83,7 +91,7 @@ def describe(queue: RedisQueue) -> Verb[QueueDescription | None]:
 
 def pause(queue: RedisQueue, *, paused: bool) -> Verb[bool]:
     """Pause or resume delivery; return False if the queue does not exist."""
-    return bool((yield from queue.ask(queue.call("pause", "1" if paused else "0"))))
+    return bool((yield from queue.run("pause", "1" if paused else "0")))
 
 
 def names_on(servers: Servers) -> Verb[set[str]]:
@@ -115,13 +123,12 @@ def delete(queue: RedisQueue, *, all_keys: bool = True) -> Verb[bool]:
     Without `all_keys`, leave keys that expire by themselves within minutes.
     """
     keys = queue.keys
-    if not (yield queue.command("EXISTS", keys.key("queue"))):
+    if not (yield from queue.exists()):
         return False
     yield from queue.carry()
     dead = yield queue.command("HGET", keys.key("queue"), "dead")
     if dead is not None:
-        other = queue.beside(dead.decode())
-        yield from other.ask(other.call("disown", queue.name))
+        yield from queue.disown(dead.decode())
     yield queue.command("UNLINK", *keys.keys)
     if not all_keys:
         return True
@@ -129,3 +136,27 @@ def delete(queue: RedisQueue, *, all_keys: bool = True) -> Verb[bool]:
     for first in range(0, len(rest), _PAGE):
         yield queue.command("UNLINK", *rest[first : first + _PAGE])
     return True
+
+
+def server_facts(url: str) -> list[dict[str, str]]:
+    """Return the fields of INFO, two settings, and `time_ns` of each server with queues."""
+    with RedisClient(url) as client:
+        client.ask("PING", slot=0)  # discovers the servers of the slots
+        return [_facts(partial(client.ask, slot=slot)) for slot in client.servers.slots() or [0]]
+
+
+def _facts(ask: Callable[..., Any]) -> dict[str, str]:
+    seconds, microseconds = ask("TIME")
+    found = {"time_ns": str(int(seconds) * 10**9 + int(microseconds) * 1000)}
+    for line in ask("INFO").decode("utf-8", "replace").splitlines():
+        field, colon, value = line.partition(":")
+        if colon:
+            found[field] = value
+    for setting in _CONFIG:
+        try:
+            reply = ask("CONFIG", "GET", setting)
+        except MailboxError:  # managed services refuse it
+            continue
+        for value in reply.values() if isinstance(reply, dict) else reply[1:]:
+            found[setting] = value.decode()
+    return found

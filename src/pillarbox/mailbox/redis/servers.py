@@ -47,7 +47,23 @@ class Servers:
         return self.options_for(address)
 
 
-class ClusterServers(Servers):
+class _DiscoveredServers(Servers):
+    """Servers that are looked up at a seed."""
+
+    def __init__(
+        self, connection_class: Any, options: dict[str, Any], seeds: Iterable[Address]
+    ) -> None:
+        super().__init__(connection_class, options)
+        self.seeds = list(seeds)
+
+    def forget(self, slot: int) -> None:
+        self.seeds = [*self.seeds[1:], *self.seeds[:1]]  # next time start with another seed
+
+    def options_for(self, address: Address) -> dict[str, Any]:
+        return self.options | {"host": address[0], "port": address[1]}
+
+
+class ClusterServers(_DiscoveredServers):
     """A cluster: each slot is on one of its masters."""
 
     question = ("CLUSTER", "SLOTS")
@@ -55,8 +71,7 @@ class ClusterServers(Servers):
     def __init__(
         self, connection_class: Any, options: dict[str, Any], seeds: Iterable[Address]
     ) -> None:
-        super().__init__(connection_class, options)
-        self.seeds = list(seeds)
+        super().__init__(connection_class, options, seeds)
         self._ranges: list[tuple[int, int, Address]] = []
         self._slots: dict[int, Address] = {}
 
@@ -86,15 +101,12 @@ class ClusterServers(Servers):
         self._slots[slot] = address
 
     def forget(self, slot: int) -> None:
+        super().forget(slot)
         self._slots = {}
         self._ranges = []
-        self.seeds = [*self.seeds[1:], *self.seeds[:1]]  # next time start with another seed
-
-    def options_for(self, address: Address) -> dict[str, Any]:
-        return self.options | {"host": address[0], "port": address[1]}
 
 
-class SentinelServers(Servers):
+class SentinelServers(_DiscoveredServers):
     """A master monitored by Sentinel, which replaces it when it fails."""
 
     def __init__(
@@ -104,8 +116,7 @@ class SentinelServers(Servers):
         seeds: Iterable[Address],
         service: str,
     ) -> None:
-        super().__init__(connection_class, options)
-        self.seeds = list(seeds)
+        super().__init__(connection_class, options, seeds)
         self.question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
         self._master: Address | None = None
 
@@ -116,11 +127,8 @@ class SentinelServers(Servers):
         self._master = None if reply is None else (_text(reply[0]), int(reply[1]))
 
     def forget(self, slot: int) -> None:
+        super().forget(slot)
         self._master = None
-        self.seeds = [*self.seeds[1:], *self.seeds[:1]]
-
-    def options_for(self, address: Address) -> dict[str, Any]:
-        return self.options | {"host": address[0], "port": address[1]}
 
     def options_for_seed(self, address: Address) -> dict[str, Any]:
         keep = ("socket_timeout", "socket_connect_timeout", "retry", "protocol")

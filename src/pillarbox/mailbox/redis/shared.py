@@ -15,7 +15,6 @@ from pillarbox.core.errors import MailboxFullError
 from pillarbox.mailbox.protocol import State
 from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.connection import AsyncRedisConnection
-from pillarbox.mailbox.redis.errors import RefusedError
 from pillarbox.mailbox.redis.keys import keys_of
 from pillarbox.mailbox.redis.messages import Claim, Session
 from pillarbox.mailbox.redis.options import CheckedOptions, servers_of_url
@@ -31,7 +30,6 @@ from pillarbox.mailbox.shared import (
     SharedDelivery,
     SharedDraft,
     SharedId,
-    StaleQueueError,
 )
 
 _US = 1_000
@@ -62,7 +60,7 @@ class RedisSharedQueue(RedisVerbs[bytes]):
             twins = [(each.group or "", each.deduplication or "") for each in row]
             each_ = [(value, *twin) for value, twin in zip(values, twins, strict=True)]
             sent = self.send_each(each_, priority, delay)
-        return [_shared_id(each) for each in (yield from _current(sent))]
+        return [_shared_id(each) for each in (yield from sent)]
 
     def receive_shared(
         self, count: int, timeout: int, wait: int, attempt: str | None
@@ -71,28 +69,29 @@ class RedisSharedQueue(RedisVerbs[bytes]):
         while True:
             try:
                 lease = wire.microseconds(timeout)
-                claim = yield from _current(self._claim(count, lease, till, attempt))
+                claim = yield from self._claim(count, lease, till, attempt)
             except MailboxFullError as error:
                 raise CrowdedQueueError(str(error)) from error
             if claim is None:
                 return []
-            found = [_delivery(claim, at) for at in range(len(claim.values))]
-            if any(found):
-                return [each for each in found if each is not None]
+            ids, scores = claim.taken[::2], claim.taken[1::2]
+            found = zip(ids, scores, claim.values, claim.states, strict=True)
+            deliveries = [_delivery(claim, *each) for each in found if each[2] is not None]
+            if deliveries:
+                return deliveries
             till = claim.till
 
     def give_back(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[None]:
         pairs = [part for id_, token in reversed(deliveries) for part in (id_, token)]
-        yield from _current(self.queue.ask(self.queue.call("release", "1", *pairs)))
+        yield from self.queue.run("release", "1", *pairs)
 
     def delete_held(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[list[bool]]:
         pairs = [part for delivery in deliveries for part in delivery]
-        answer = yield from _current(self.queue.ask(self.queue.call("acknowledge", *pairs)))
+        answer = yield from self.queue.run("acknowledge", *pairs)
         return [each == ord("1") for each in answer]
 
     def delete_any(self, ids: Sequence[str]) -> Verb[int]:
-        count: int = yield from _current(self.queue.ask(self.queue.call("delete", *ids)))
-        return count
+        return (yield from self._delete(list(ids)))
 
     def exist(self, ids: Sequence[str]) -> Verb[list[bool]]:
         key = self.queue.keys.key("bodies")
@@ -104,16 +103,15 @@ class RedisSharedQueue(RedisVerbs[bytes]):
     def change_shared(
         self, delivery: tuple[str, bytes], timeout: int, held_max: int, *, holder_only: bool
     ) -> Verb[bool | None]:
-        call = self.queue.call(
+        answer, on_the_way = yield from self.queue.run(
             "change",
             wire.microseconds(timeout),
             "1" if holder_only else "",
             wire.microseconds(held_max),
             *delivery,
         )
-        answer, on_the_way = yield from _current(self.queue.ask(call))
         if on_the_way:
-            yield from self.queue.carry()
+            yield from self._move_outbox()
         return None if answer == 2 else answer == 1
 
     def times(self, state: State, count: int) -> Verb[dict[str, int]]:
@@ -128,27 +126,25 @@ class RedisSharedQueue(RedisVerbs[bytes]):
         }
 
     def waiting(self, count: int) -> Verb[list[tuple[str, str | None]]]:
-        yield from _current(self._settle_everything())
+        yield from self._settle_everything()
         found: list[tuple[str, str | None]] = []
         for part in ("line", "grouped"):
-            call = self.queue.call("page", part, 0, count - len(found), "1")
-            _, taken, _, states = yield from _current(self.queue.ask(call))
-            for message_id, state in zip(taken[::2], map(wire.state_of, states), strict=True):
-                letter = wire.dead_letter(state) if state is not None else None
-                found.append((message_id.decode(), letter.source if letter else None))
+            reply = yield from self.queue.run("page", part, 0, count - len(found), "1")
+            _, taken, _, states = reply
+            for message_id, raw in zip(taken[::2], states, strict=True):
+                found.append((message_id.decode(), wire.source_in(raw)))
             if len(found) >= count:
                 break
         return found
 
     def redrive_shared(self, ids: Sequence[str], to: str | None) -> Verb[int]:
-        count: int = yield from _current(self._redrive(None, list(ids), None, to))
-        return count
+        return (yield from self._redrive(None, list(ids), None, to))
 
     def sweep(self, count: int) -> Verb[int]:
-        return int((yield from _current(self.queue.ask(self.queue.call("sweep", count)))))
+        return int((yield from self.queue.run("sweep", count)))
 
     def purge_shared(self) -> Verb[None]:
-        yield from _current(self.queue.ask(self.queue.call("purge")))
+        yield from self._purge()
 
 
 class RedisSharedStore:
@@ -217,20 +213,16 @@ class RedisSharedStore:
         yield from self._write(queue, _fields(notes, settings))
         if before is not None and before.decode() != settings.dead:
             yield from self._queue(name).carry()
-            yield from self._disown(queue, before.decode())
+            yield from queue.disown(before.decode())
 
     def _note_source(self, queue: RedisQueue, dead: str | None) -> Verb[None]:
         """Register a source queue before its policy is set; a crash leaves only an extra name."""
         if dead is not None:
-            yield from _current(queue.beside(dead).declare(source=queue.name, chain=True))
+            yield from queue.beside(dead).declare(source=queue.name, chain=True)
 
     def _write(self, queue: RedisQueue, fields: dict[str, Any]) -> Verb[bool]:
         pairs = [part for pair in fields.items() for part in pair]
-        return bool((yield from _current(queue.ask(queue.call("configure", *pairs)))))
-
-    def _disown(self, queue: RedisQueue, dead: str) -> Verb[None]:
-        other = queue.beside(dead)
-        yield from other.ask(other.call("disown", queue.name))
+        return bool((yield from queue.run("configure", *pairs)))
 
     def _adopt(self, queue: RedisQueue) -> Verb[None]:
         """Register queues whose policy names this queue, which was deleted before."""
@@ -272,8 +264,8 @@ class RedisSharedStore:
                 yield from self.configure(source, theirs.version, theirs.notes, settings)
         yield from queue.carry()
         if described.dead is not None:
-            yield from self._disown(queue, described.dead)
-        yield from queue.ask(queue.call("drop"))
+            yield from queue.disown(described.dead)
+        yield from queue.run("drop")
         self._sessions.pop(name, None)
         if recent_seconds:
             key = queue.keys.key("dropped")
@@ -314,16 +306,6 @@ class RedisSharedStore:
         return known in (None, ours)  # ours: the response was lost
 
 
-def _current(verb: Verb[Any]) -> Verb[Any]:
-    """Return the result of a verb; raise `StaleQueueError` if the queue's version changed."""
-    try:
-        return (yield from verb)
-    except RefusedError as error:
-        if error.code != "STALE":
-            raise
-        raise StaleQueueError(str(error)) from None
-
-
 def _fields(notes: dict[str, Any], settings: QueueSettings) -> dict[str, Any]:
     """Return the fields of a queue's hash; see queue.lua."""
     return {
@@ -343,18 +325,13 @@ def _shared_id(message_id: str) -> SharedId:
     return SharedId(message_id, int(message_id[15:26], 16))
 
 
-def _delivery(claim: Claim, at: int) -> SharedDelivery | None:
-    """Return one delivery of a claim; None if its body is missing."""
-    value, raw = claim.values[at], claim.states[at]
-    if value is None:
-        return None
-    message_id = claim.taken[2 * at]
+def _delivery(
+    claim: Claim, message_id: bytes, score: bytes, value: bytes, raw: bytes | None
+) -> SharedDelivery:
     head, body = wire.split(value)
     state = wire.state_of(raw)
     number = 1 if state is None else state.deliveries + 1
-    details = wire.details(
-        wire.Delivery(message_id, claim.token, number, head, claim.taken[2 * at + 1], raw)
-    )
+    details = wire.details(wire.Delivery(message_id, claim.token, number, head, score, raw))
     letter = details.dead_letter
     leased_at = int(claim.now) * _US
     return SharedDelivery(

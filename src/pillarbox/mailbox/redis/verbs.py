@@ -41,7 +41,7 @@ class _Tally(NamedTuple):
 def _tally(queue: RedisQueue) -> Verb[_Tally]:
     died = came = first = 0
     while True:
-        reply = yield from queue.ask(queue.call("stats", first))
+        reply = yield from queue.run("stats", first)
         now, to_tell, ready, scheduled, in_flight, dead, oldest, *more, sources = reply
         died, came = died + more[0], came + more[1]
         first += _PAGE_OF_LEASES
@@ -55,10 +55,6 @@ def _messages_in(reply: list[Any]) -> list[tuple[bytes, bytes, bytes | None, byt
     """Return id, score, packed message and state of each peeked message."""
     taken, values, states, *_ = reply
     return list(zip(taken[::2], taken[1::2], values, states, strict=True))
-
-
-def _exists(queue: RedisQueue) -> Verb[bool]:
-    return bool((yield queue.command("EXISTS", queue.keys.key("queue"))))
 
 
 class RedisVerbs(MessageVerbs[T], Generic[T]):
@@ -77,16 +73,13 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
     def open(self) -> Verb[None]:
         """Open the queue. An existing queue takes only `dead_letters` and `journal`."""
         queue, wanted = self.queue, self.wanted
-        if not wanted.get("create", True):
-            if not (yield from _exists(queue)):
-                raise no_queue(queue.name)
-            self.settings = yield from queue.declare()
-            return
-        own = {
-            "redelivery": default_redelivery(wanted),
-            "capacity": wanted.get("capacity"),
-            "fair": wanted.get("fair", False),
-        }
+        own: dict[str, Any] = {}
+        if wanted.get("create", True):
+            own["redelivery"] = default_redelivery(wanted)
+            own["capacity"] = wanted.get("capacity")
+            own["fair"] = wanted.get("fair", False)
+        elif not (yield from queue.exists()):
+            raise no_queue(queue.name)
         policy: DeadLetterPolicy | None = wanted.get("dead_letters")
         if policy is not None:
             yield from queue.declare(**own)
@@ -131,11 +124,11 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
         answers, on_the_way = (reply, 0) if argument is None else reply
         result = settled(self.name, [answer == _YES for answer in answers], call.doubtful)
         if on_the_way:
-            yield from self.queue.carry()
+            yield from self._move_outbox()
         return result
 
     def _purge(self) -> Verb[int]:
-        count: int = yield from self.queue.ask(self.queue.call("purge"))
+        count: int = yield from self.queue.run("purge")
         return count
 
     def stats(self) -> Verb[Stats]:
@@ -155,21 +148,18 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
         return Stats(ready, found.scheduled, found.in_flight, dead + found.died, age)
 
     def _peek(self, mailbox: Any, count: int, state: State) -> Verb[list[Any]]:
-        reply = yield from self.queue.ask(self.queue.call("peek", state, count))
+        reply = yield from self.queue.run("peek", state, count)
         found, sources = _messages_in(reply), reply[-1]
         if state == "ready":
             for source in self.queue.other_sources(sources):
                 if len(found) < count:
                     if not self.queue.sees(source):
-                        theirs = yield from source.ask(source.call("peek", "leaving", count))
+                        theirs = yield from source.run("peek", "leaving", count)
                         found += _messages_in(theirs)
                     found += yield from self.queue.on_the_way_from(source)
         extra = int(state == "in_flight")
-        return [
-            self._seen(message_id, score, value, raw, extra, mailbox)
-            for message_id, score, value, raw in found[:count]
-            if value is not None
-        ]
+        present = (each for each in found[:count] if each[2] is not None)
+        return [self._seen(*each, extra, mailbox) for each in present]
 
     def _settle_everything(self) -> Verb[None]:
         """Settle everything that is due, in queues under other tags as well."""
@@ -182,13 +172,13 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
         wanted = [each.encode() for each in ids]
         count = 0
         for page in in_pages(wanted, _PAGE):
-            count += yield from self.queue.ask(self.queue.call("delete", *page))
+            count += yield from self.queue.run("delete", *page)
         return count
 
     def _redrive(
         self, mailbox: Any, ids: list[str] | None, where: Where | None, to: str | None
     ) -> Verb[int]:
-        if to is not None and not (yield from _exists(self.queue.beside(to))):
+        if to is not None and not (yield from self.queue.beside(to).exists()):
             raise no_target(to)
         wanted = None if ids is None else [each.encode() for each in ids]
         yield from self._settle_everything()
@@ -198,8 +188,7 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
             wanted = yield from self._with_source(wanted)
         count = 0
         for page in in_pages(wanted, _PAGE):
-            call = self.queue.call("redrive", to or "", *page)
-            moved, on_the_way = yield from self.queue.ask(call)
+            moved, on_the_way = yield from self.queue.run("redrive", to or "", *page)
             count += moved
             if on_the_way:
                 yield from self.queue.carry()
@@ -211,14 +200,12 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
         kept = []
         for page in in_pages(ids, _PAGE):
             raw = yield self.queue.command("HMGET", self.queue.keys.key("states"), *page)
-            for message_id, state in zip(page, map(wire.state_of, raw), strict=True):
-                letter = wire.dead_letter(state) if state is not None else None
-                if letter is None:
+            for message_id, source in zip(page, map(wire.source_in, raw), strict=True):
+                if source is None:
                     continue
-                if letter.source not in exists:
-                    there = yield from _exists(self.queue.beside(letter.source))
-                    exists[letter.source] = there
-                if exists[letter.source]:
+                if source not in exists:
+                    exists[source] = yield from self.queue.beside(source).exists()
+                if exists[source]:
                     kept.append(message_id)
         return kept
 
@@ -231,14 +218,13 @@ class RedisVerbs(MessageVerbs[T], Generic[T]):
         for part in ("line", "grouped"):
             first = 0
             while True:
-                call = self.queue.call("page", part, first, _PAGE)
-                ranks, taken, values, states = yield from self.queue.ask(call)
-                for i, value in enumerate(values):
-                    found = taken[2 * i], taken[2 * i + 1], value, states[i]
-                    if value is None or (among is not None and taken[2 * i] not in among):
+                ranks, *reply = yield from self.queue.run("page", part, first, _PAGE)
+                for found in _messages_in(reply):
+                    message_id, _, value, _ = found
+                    if value is None or (among is not None and message_id not in among):
                         continue
                     if where is None or where(self._seen(*found, 0, mailbox)):
-                        chosen[taken[2 * i]] = None
+                        chosen[message_id] = None
                 first += ranks
                 if ranks < _PAGE:
                     break

@@ -123,6 +123,13 @@ def first_leased_at(state: State) -> int | None:
     return int(attempts[0][0]) * _US if attempts else None
 
 
+def source_in(raw: bytes | None) -> str | None:
+    """Return the source queue of a message, if it was dead-lettered."""
+    state = state_of(raw)
+    letter = None if state is None else dead_letter(state)
+    return None if letter is None else letter.source
+
+
 def dead_letter(state: State) -> DeadLetter | None:
     """Return the dead-letter details of a message, if it was dead-lettered."""
     attempts, death, *_ = _unpack(state.rest) if state.rest else (None, None)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 from msgspec import Struct
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
+from pillarbox.mailbox.url import split_url, without_password
 
 FIFO = ".fifo"
 _FORMS = (
@@ -39,7 +40,7 @@ def address_of(where: Any, parameter: str = "name") -> QueueAddress:
         return QueueAddress(limits.queue_name(where, parameter))
     if where.startswith("arn:"):
         return from_arn(where, parameter)
-    url = urlsplit(where)
+    url = split_url(where, _FORMS, parameter)
     if url.scheme == "sqs":
         account, name = _account_and_name(url, parameter)
         return QueueAddress(name, url.netloc or None, account)
@@ -54,7 +55,7 @@ def address_of(where: Any, parameter: str = "name") -> QueueAddress:
         if aws:
             return QueueAddress(name, aws[1] or aws[2], account, None, where)
         return QueueAddress(name, None, account, f"{url.scheme}://{url.netloc}", where)
-    raise InvalidParameterError(parameter, where, _FORMS)
+    raise InvalidParameterError(parameter, without_password(where), _FORMS)
 
 
 def from_arn(arn: str, parameter: str = "name") -> QueueAddress:
@@ -65,13 +66,8 @@ def from_arn(arn: str, parameter: str = "name") -> QueueAddress:
     return QueueAddress(limits.queue_name(parts[5], parameter), parts[3], parts[4])
 
 
-def dead_letter_name(name: str) -> str:
-    """Return the default name of the dead-letter queue; that of a FIFO queue is FIFO, too."""
-    return f"{name.removesuffix(FIFO)}_dlq{FIFO}" if name.endswith(FIFO) else f"{name}_dlq"
-
-
 def _account_and_name(url: SplitResult, parameter: str) -> tuple[str | None, str]:
     *before, name = url.path.strip("/").split("/")
     if len(before) > 1 or not url.netloc:
-        raise InvalidParameterError(parameter, url.geturl(), _FORMS)
+        raise InvalidParameterError(parameter, without_password(url.geturl()), _FORMS)
     return (before[0] if before else None), limits.queue_name(name, parameter)

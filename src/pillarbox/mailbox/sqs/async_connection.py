@@ -60,8 +60,6 @@ class AsyncSQSConnection(AsyncConnection):
             return await asyncio.sleep(step.seconds)
         try:
             return await self._call(step.operation, step.params)
-        except MailboxError:
-            raise
         except Exception as error:  # `from_botocore` re-raises unknown ones
             raise from_botocore(error, step.operation, step.queue) from error
 
@@ -107,19 +105,14 @@ class AsyncSQSConnection(AsyncConnection):
             return await getattr(self._client, operation)(**params)
         here = asyncio.get_running_loop()
         client = await _open(here, self._target)
-        kept = self._keep(client)
+        kept = not self._closed and self._client is None  # no other call has set one meanwhile
+        if kept:
+            self._client = client
         try:
             return await getattr(client, operation)(**params)
         finally:
             if not kept:
                 await _close(here, self._target)
-
-    def _keep(self, client: Any) -> bool:
-        """Keep the client, unless another call already set one or the mailbox was closed."""
-        if self._closed or self._client is not None:
-            return False
-        self._client = client
-        return True
 
     async def close(self) -> None:
         self._closed = True

@@ -1,18 +1,28 @@
-"""One SQS queue: find or create it, set its redrive policy, read its counts."""
+"""One SQS queue: find or create it, set its redrive policy, read its counts, send messages.
+
+SQS accepts or refuses each message of a batch individually. Messages that failed on the server's
+side are sent again; those that still fail are reported individually.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.errors import (
+    InvalidParameterError,
+    MailboxConnectionError,
+    MailboxError,
+    MailboxFullError,
+    UnknownOutcomeError,
+)
+from pillarbox.core.sqs_limits import BATCH_BYTES_MAX, BATCH_ENTRIES_MAX
 from pillarbox.mailbox.protocol import DeadLetterPolicy, Stats
 from pillarbox.mailbox.runner import Verb
-from pillarbox.mailbox.sqs.address import QueueAddress, dead_letter_name, from_arn
+from pillarbox.mailbox.sqs.address import QueueAddress, from_arn
 from pillarbox.mailbox.sqs.call import ATTEMPTS_MAX, ask, pause
-from pillarbox.mailbox.sqs.errors import says_stale
+from pillarbox.mailbox.sqs.errors import BatchError, from_code, says_stale
 from pillarbox.mailbox.sqs.wire import Entry
 
 _COUNTS = {
@@ -90,6 +100,38 @@ class SqsQueue:
             yield pause(attempt)
         return refused
 
+    def send(self, entry: Entry) -> Verb[str]:
+        answer = yield from self.ask("send_message", **entry)
+        message_id: str = answer["MessageId"]
+        return message_id
+
+    def send_many(self, entries: Sequence[tuple[Entry, int]]) -> Verb[list[str]]:
+        """Send entries, given with their sizes; return ids in order, or raise `BatchError`."""
+        sent: dict[int, Any] = {}  # responses of SQS, by position
+        failed: dict[int, MailboxError] = {}
+        for batch in _batches(entries):
+            if failed and self.fifo:  # later messages must not overtake failed ones
+                not_tried = MailboxConnectionError(
+                    f"not sent to queue {self.name!r}, because a message before it failed; "
+                    "send it again"
+                )
+                failed.update(dict.fromkeys(batch, not_tried))
+                continue
+            try:
+                asked = {position: entries[position][0] for position in batch}
+                refused = yield from self.ask_batch("send_message", asked, sent)
+                for position, each in refused.items():
+                    text = each.get("Message", "")
+                    failed[position] = from_code(each["Code"], text, "send_message", self.name)
+            except (MailboxConnectionError, MailboxFullError, UnknownOutcomeError) as error:
+                if not sent:
+                    raise
+                failed.update((position, error) for position in batch if position not in sent)
+        ids = {position: sent[position]["MessageId"] for position in sorted(sent)}
+        if failed:
+            raise BatchError(self.name, ids, failed)
+        return list(ids.values())
+
     def attributes(self, *names: str) -> Verb[dict[str, str]]:
         answer = yield from self.ask("get_queue_attributes", AttributeNames=list(names))
         found: dict[str, str] = answer.get("Attributes", {})
@@ -105,8 +147,7 @@ class SqsQueue:
         return Stats(**counts, dead=dead, oldest_age_seconds=None)
 
     def _address_of_dead(self, policy: DeadLetterPolicy) -> QueueAddress:
-        name = dead_letter_name(self.name) if policy.name is None else policy.name
-        limits.queue_name(name)
+        name = policy.queue_of(self.name)
         if name == self.name:
             raise InvalidParameterError("dead_letters", name, "the name of another queue")
         return QueueAddress(name, self.address.region, self.address.account, self.address.endpoint)
@@ -132,6 +173,20 @@ class SqsQueue:
         policy = {"deadLetterTargetArn": theirs["QueueArn"], "maxReceiveCount": max_deliveries}
         written = {"RedrivePolicy": json.dumps(policy)}
         yield from self.ask("set_queue_attributes", Attributes=written)
+
+
+def _batches(entries: Sequence[tuple[Entry, int]]) -> Iterator[list[int]]:
+    """Yield the positions of the messages of each batch."""
+    batch: list[int] = []
+    total = 0
+    for position, (_, size) in enumerate(entries):
+        if batch and (len(batch) == BATCH_ENTRIES_MAX or total + size > BATCH_BYTES_MAX):
+            yield batch
+            batch, total = [], 0
+        batch.append(position)
+        total += size
+    if batch:
+        yield batch
 
 
 def url_of(address: QueueAddress) -> Verb[str]:

@@ -19,8 +19,6 @@ from pillarbox.mailbox.sqs.call import Pause, ask
 from pillarbox.mailbox.sqs.errors import UnsupportedOperationError
 from pillarbox.mailbox.sqs.queue import SqsQueue, url_of
 from pillarbox.mailbox.sqs.receiving import Delivery, settle, take
-from pillarbox.mailbox.sqs.sending import send_one
-from pillarbox.mailbox.sqs.wire import attributes_again
 from pillarbox.mailbox.sqs_form import ALONE
 
 _LEASE_SECONDS = 120
@@ -82,7 +80,7 @@ def move_chosen(
                 if target not in targets:
                     targets[target] = SqsQueue(target)
                     targets[target].url = yield from url_of(target)
-                yield from send_one(targets[target], _again(delivery, targets[target]))
+                yield from targets[target].send(_again(delivery.message, targets[target].fifo))
                 yield from settle(queue, clock, [delivery])
                 moved += 1
             if not found:
@@ -94,11 +92,13 @@ def move_chosen(
     return moved
 
 
-def _again(delivery: Delivery, target: SqsQueue) -> dict[str, Any]:
+def _again(message: dict[str, Any], fifo: bool) -> dict[str, Any]:
     """Return the entry to send a received message again, with a new deduplication id."""
-    entry = {"MessageBody": delivery.message["Body"], **attributes_again(delivery.message)}
-    if target.fifo:
-        group = delivery.message.get("Attributes", {}).get("MessageGroupId")
-        entry["MessageGroupId"] = group or ALONE + delivery.message["MessageId"]
-        entry["MessageDeduplicationId"] = delivery.message["MessageId"]
+    entry = {"MessageBody": message["Body"]}
+    if message.get("MessageAttributes"):
+        entry["MessageAttributes"] = message["MessageAttributes"]
+    if fifo:
+        group = message.get("Attributes", {}).get("MessageGroupId")
+        entry["MessageGroupId"] = group or ALONE + message["MessageId"]
+        entry["MessageDeduplicationId"] = message["MessageId"]
     return entry

@@ -26,7 +26,6 @@ from pillarbox.mailbox.sqs.errors import UnsupportedOperationError
 from pillarbox.mailbox.sqs.queue import SqsQueue
 from pillarbox.mailbox.sqs.receiving import Delivery
 from pillarbox.mailbox.sqs.redriving import move_all, move_chosen
-from pillarbox.mailbox.sqs.sending import send_many, send_one
 from pillarbox.mailbox.verbs import Body, Outgoing, Verbs, Where
 
 T = TypeVar("T")
@@ -85,8 +84,8 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
             entry, size = attributes.entry(each)
             entries.append(({**entry, **options()}, size))
         if len(entries) == 1:
-            return [(yield from send_one(self.queue, entries[0][0]))]
-        return (yield from send_many(self.queue, entries))
+            return [(yield from self.queue.send(entries[0][0]))]
+        return (yield from self.queue.send_many(entries))
 
     def _reply(self, to: str, in_reply_to: str, body: Any) -> Verb[str]:
         """Send a reply; text is marked, so that a mailbox that reads JSON decodes it as a str."""
@@ -104,7 +103,7 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
             own[sqs_form.FORM] = TEXT
         entry, _ = wire.EntryAttributes({}, own).entry(data)
         options = answers._options(0, None, None)
-        return (yield from send_one(answers.queue, {**entry, **options()}))
+        return (yield from answers.queue.send({**entry, **options()}))
 
     # Receiving and settling.
 

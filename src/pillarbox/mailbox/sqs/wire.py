@@ -31,9 +31,6 @@ from pillarbox.mailbox.sqs_form import (
     rest_of,
 )
 
-RESERVED = limits.RESERVED_PREFIX
-
-
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 Entry = dict[str, Any]
@@ -96,26 +93,18 @@ def details(message: Entry) -> Details:
     )
 
 
-def attributes_again(message: Entry) -> Entry:
-    """Return the attributes of a received message in the form for sending."""
-    attributes = message.get("MessageAttributes")
-    return {"MessageAttributes": attributes} if attributes else {}
-
-
 def _attributes(users: Mapping[str, str], own: Mapping[str, str]) -> tuple[Entry, int]:
     if not users and not own:
         return {}, 0
-    sent = beside(users, own)
-    attributes = {name: _typed(name, value) for name, value in sent.items()}
+    attributes = {
+        name: {"DataType": "Number" if name == PRIORITY else "String", "StringValue": value}
+        for name, value in beside(users, own).items()
+    }
     size = sum(
         len(name.encode()) + len(each["DataType"]) + len(each["StringValue"].encode())
         for name, each in attributes.items()
     )
     return {"MessageAttributes": attributes}, size
-
-
-def _typed(name: str, value: str) -> dict[str, str]:
-    return {"DataType": "Number" if name == PRIORITY else "String", "StringValue": value}
 
 
 def _text(attribute: Mapping[str, Any]) -> str | None:
@@ -130,7 +119,7 @@ def _users(attributes: Mapping[str, Any]) -> Mapping[str, str]:
     found = {}
     for name, each in attributes.items():
         text = _text(each)
-        if text is not None and not name.lower().startswith(RESERVED):
+        if text is not None and not name.lower().startswith(limits.RESERVED_PREFIX):
             found[name] = text
     rest = _text(attributes.get(REST, {}))
     if rest is not None:

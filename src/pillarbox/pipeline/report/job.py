@@ -8,6 +8,7 @@ from the last delivery to the acknowledgement.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ _SCHEMA = (
     " `enqueued_at` TIMESTAMP, `details` STRING"
 )
 _KINDS = "sent,scheduled,leased,acknowledged,returned,died,died_in_line"
+_LENGTH = r"0*[1-9]\d* (millisecond|second|minute|hour|day|week)s?"
+_INTERVAL = re.compile(rf"{_LENGTH}( {_LENGTH})*", re.IGNORECASE | re.ASCII)
 _PERCENTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 _ACCURACY = 10_000
 
@@ -48,7 +51,7 @@ def make_report(
     end: str = "latest",
 ) -> Report:
     """Compute the tables and write them as Parquet below `directory`."""
-    check_history(url)
+    check_history(url, every)
     events = _events(spark, url, start, end).persist()
     try:
         tables = {
@@ -69,8 +72,13 @@ def make_report(
     return Report(without_secret(url), every, **rows)
 
 
-def check_history(url: str) -> None:
-    """Raise a PipelineError if this URL has no history for a report."""
+def check_history(url: str, every: str) -> None:
+    """Raise a PipelineError if there can be no report on this URL with such intervals."""
+    if not _INTERVAL.fullmatch(every):
+        raise PipelineError(
+            "the interval must be a number and a unit, such as '5 minutes' or '1 day';"
+            f" got {every!r}"
+        )
     if location_of(url) is not None and data_directory_of(url).store is None:
         raise PipelineError(f"{url} is a plain log; a report needs a mailbox or a store")
 

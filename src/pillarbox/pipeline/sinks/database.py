@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +52,8 @@ def database(
             )
             if _is_recorded(cursor, step, placeholder):
                 return
-            for rows_in_batch in _batches(rows):
-                cursor.executemany(insert, rows_in_batch)
+            while some := list(islice(rows, _BATCH_ROWS)):
+                cursor.executemany(insert, some)
             marks = ", ".join([placeholder] * 3)
             record = (step.hash, step.processor, step.number)
             cursor.execute(f"INSERT INTO {STEPS} VALUES ({marks})", record)  # noqa: S608 - marks
@@ -79,11 +79,6 @@ def _insert(table: str, names: Sequence[str], key: Sequence[str], placeholder: s
     rest = [f"{_quoted(name)} = excluded.{_quoted(name)}" for name in names if name not in key]
     change = f"DO UPDATE SET {', '.join(rest)}" if rest else "DO NOTHING"
     return f"{text} ON CONFLICT ({', '.join(map(_quoted, key))}) {change}"
-
-
-def _batches(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    while rows_in_batch := list(islice(rows, _BATCH_ROWS)):
-        yield rows_in_batch
 
 
 def _quoted(name: str) -> str:
