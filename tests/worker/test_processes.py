@@ -27,9 +27,11 @@ def kill_in_a_batch(place: Place, told: Path, handler: str) -> tuple[dict[str, i
     with command(told, handler, *words, "--visibility-timeout", "2") as running:
         pids = {line.pid for line in running.started(8)}
         assert len(pids) == 2
-        running.process.kill()  # first, so that it starts no others
+        # Stopped, it starts no others; killed, its children would notice and release messages.
+        running.process.send_signal(signal.SIGSTOP)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
+        running.process.kill()
         started = {line.body for line in running.told("S")}
     counts: dict[str, int] = {}
     while len(counts) < 20:
