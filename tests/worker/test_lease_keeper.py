@@ -202,6 +202,14 @@ def test_R100_a_time_limit_ends_the_extending(scene: Scene) -> None:
     assert len(scene.box.receive()) == 1
 
 
+def test_R100_a_time_limit_shorter_than_a_renewal_is_kept(scene: Scene) -> None:
+    (held,) = scene.hold(scene.take(), limit=2)
+    scene.advance(1)
+    assert held.lost is None
+    scene.advance(1)
+    assert "time limit" in str(held.lost)
+
+
 def test_R100_an_idle_keeper_has_no_thread_and_a_closed_one_ends_it() -> None:
     before = threading.active_count()
     keeper = LeaseKeeper()

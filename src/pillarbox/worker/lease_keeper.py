@@ -63,6 +63,11 @@ class HeldMessage(Generic[T]):
         self.until = now + terms.span_ns
         self.renew_at = now + terms.span_ns // _RENEWALS
 
+    @property
+    def wake_at(self) -> int:
+        """When the lease has to be extended or given up."""
+        return min(self.renew_at, self.started_at + self.terms.limit_ns)
+
 
 class LeaseKeeper:
     """Extends the leases of held messages until they are dropped.
@@ -111,7 +116,7 @@ class LeaseKeeper:
             earliest = NEVER
             for held in helds:
                 self._held[id(held)] = held
-                earliest = min(earliest, held.renew_at)
+                earliest = min(earliest, held.wake_at)
             if earliest < self._wake_at:  # rare: the thread checks all messages when it wakes
                 self._wake_at = earliest
                 self._wake()
@@ -185,11 +190,7 @@ class LeaseKeeper:
         for batch in due.values():
             self._extend_batch(batch, batch[0].terms, now)
         with self._lock:
-            times = (
-                min(held.renew_at, held.started_at + held.terms.limit_ns)
-                for held in self._held.values()
-            )
-            self._wake_at = min(times, default=NEVER)
+            self._wake_at = min((held.wake_at for held in self._held.values()), default=NEVER)
 
     def _extend_batch(
         self, batch: list[HeldMessage[Any]], terms: LeaseTerms[Any], now: int
