@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from pillarbox.broker import local_queue
 from pillarbox.testing.broker import RunningBroker, running_broker
-from tests.broker.support import Client
+from tests.broker.support import Client, eventually
+from tests.broker.test_security import _certificate as certificate
 
 
 @pytest.fixture
@@ -26,12 +31,14 @@ def _poll(url: RunningBroker, queue: str, seconds: int = 20) -> socket.socket:
     where = urlsplit(url)
     raw = socket.create_connection((where.hostname, where.port), timeout=30)
     ask = {"QueueUrl": queue, "WaitTimeSeconds": seconds, "MaxNumberOfMessages": 10}
-    body = json.dumps(ask).encode()
-    raw.sendall(
-        b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.ReceiveMessage\r\n"
-        b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
-    )
+    raw.sendall(_request("ReceiveMessage", ask))
     return raw
+
+
+def _request(action: str, ask: dict[str, Any]) -> bytes:
+    body = json.dumps(ask).encode()
+    head = f"POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.{action}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _parked(url: RunningBroker, sqs: Client, count: int) -> None:
@@ -101,6 +108,33 @@ def test_R57_an_answer_that_was_read_is_not_given_back(url: RunningBroker) -> No
     assert sqs.receive(queue) == []
     assert sqs.counts(queue) == (0, 1, 0)
     sqs.close()
+
+
+@pytest.mark.parametrize("ended_by", ["a time-out", "the stop of the broker"])
+def test_R57_over_TLS_a_busy_client_whose_idle_connection_is_closed_keeps_its_messages(
+    tmp_path: Path, ended_by: str
+) -> None:
+    chain, key = certificate(tmp_path, 1)
+    trust = ssl.create_default_context(cafile=chain)
+    with ExitStack() as links:
+        with running_broker(tls_certificate=chain, tls_key=key) as url:
+            where = urlsplit(url)
+            plain = socket.create_connection((where.hostname, where.port), timeout=30)
+            link = links.enter_context(trust.wrap_socket(plain, server_hostname="127.0.0.1"))
+            for action, ask in (
+                ("CreateQueue", {"QueueName": "orders"}),
+                ("SendMessage", {"QueueUrl": "orders", "MessageBody": "a"}),
+                ("ReceiveMessage", {"QueueUrl": "orders"}),
+            ):
+                link.sendall(_request(action, ask))
+                answer = link.recv(65_536)
+            assert b'"Body":"a"' in answer
+            orders = url.broker.store.sessions["orders"]
+            if ended_by == "a time-out":
+                (connection,) = url.broker.http_server.connections
+                url.loop.call_soon_threadsafe(connection.time_out)
+                eventually(lambda: not url.broker.http_server.connections)
+        assert orders.counts()[:3] == (0, 0, 1)
 
 
 def test_R57_messages_given_back_keep_their_order_at_the_front(url: RunningBroker) -> None:

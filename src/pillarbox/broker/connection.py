@@ -349,7 +349,7 @@ class Connection(asyncio.Protocol):
         elif self._parser.began:
             self.refuse(408, "RequestTimeout", "The request was sent too slowly.", linger=False)
         else:
-            self._transport.close()
+            self._close_idle()
 
     def refuse(self, status: int, code: str, message: str, *, linger: bool = True) -> None:
         """Write an error response and close; responses in progress are dropped."""
@@ -395,6 +395,15 @@ class Connection(asyncio.Protocol):
         """Close now if no response is pending, else after the last one."""
         if not self._pending and self._streaming is None:
             self.flush()
-            self._transport.close()
+            self._close_idle()
         elif self._streaming is not None:
             self._streaming.cancel()
+
+    def _close_idle(self) -> None:
+        """Close the connection of a client that has had all of its responses.
+
+        Over TLS, that ends with an error if the client, busy with its messages, does not answer
+        the close_notify in time. It has read them all the same.
+        """
+        self._unread = []
+        self._transport.close()
