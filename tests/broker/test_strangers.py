@@ -67,10 +67,7 @@ def _stall(url: str, data: bytes, tls: ssl.SSLContext | None = None) -> socket.s
 
 
 def _answer(link: socket.socket) -> bytes:
-    found = b""
-    while chunk := link.recv(65_536):
-        found += chunk
-    return found
+    return b"".join(iter(lambda: link.recv(65_536), b""))
 
 
 def _server(folder: Path, budget: int) -> Server:
