@@ -262,3 +262,12 @@ def test_R55_an_unsigned_request_is_for_the_region_of_its_URL(host: str, path: s
         assert (status, f"arn:aws:sqs:eu-west-1:{OWN}:orders".encode() in data) == (200, True)
         status, _, data = sqs.raw("GET", f"/{OWN}/orders{get}")
         assert (status, b"NonExistentQueue" in data) == (400, True)
+
+
+def test_R115_a_bare_name_does_not_lead_to_the_queue_of_another_account() -> None:
+    with running_broker(keys=KEYS) as url:
+        guest = _client(url, "guest")
+        guest.create_queue(QueueName="jobs")
+        guest.send_message(QueueUrl="jobs", MessageBody="a")  # its URL is cached now
+        code, _ = _refused(_client(url, "owner").purge_queue, QueueUrl=f"us-east-1:{ELSE}:jobs")
+        assert code == MISSING

@@ -176,3 +176,8 @@ def test_R55_queues_of_other_regions_are_there_after_a_restart(tmp_path: Path) -
         sqs = _client(url, THERE)
         (found,) = sqs.list_queues()["QueueUrls"]
         assert _bodies(sqs, found) == ["a"]
+
+
+def test_R55_a_broker_may_have_a_region_that_AWS_does_not() -> None:
+    with running_broker(region="Local_1") as url, Client(url) as sqs:
+        assert sqs.bodies(sqs.create()) == []

@@ -19,6 +19,7 @@ from pillarbox.broker import Config, limits
 from pillarbox.broker.access import Access, Principal
 from pillarbox.broker.config import Key
 from pillarbox.broker.http import Request
+from pillarbox.broker.http_parser import RequestParser
 from pillarbox.broker.queue_names import QueueNames
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.broker import wire
@@ -365,5 +366,17 @@ def test_R116_regions_that_are_none_are_not_remembered() -> None:
         for number in range(6_000):
             assert names.namespace(f"{number}{'R' * 16_000}", "000000000000") == ""
         assert tracemalloc.get_traced_memory()[0] < 20 * MB
+    finally:
+        tracemalloc.stop()
+
+
+def test_R116_long_names_of_fields_are_not_remembered() -> None:
+    parser = RequestParser("", False, lambda _: None, lambda *_: None, time.monotonic)
+    tracemalloc.start()
+    try:
+        for number in range(900):
+            field = b"%08d-%b: a\r\n" % (number, b"X" * 15_000)
+            parser.feed(b"GET / HTTP/1.1\r\n%b\r\n" % field)
+        assert tracemalloc.get_traced_memory()[0] < 5 * MB
     finally:
         tracemalloc.stop()

@@ -31,6 +31,7 @@ _END: Final = b"\r\n\r\n"
 _CR: Final = 13
 _CHUNK_LINE_MAX: Final = 1_024
 _NAMES_MAX: Final = 1_000
+_NAME_CHARS_MAX: Final = 100  # longer ones are not cached; strangers send them
 
 Taken = Callable[[Request, bool], None]  # a complete request, and whether to keep alive
 Check = Callable[[Request], None]  # of a head; raises LimitError to refuse it
@@ -244,6 +245,8 @@ def _unusual_fields(lines: list[str]) -> dict[str, str]:
 def _name(written: str, colon: str) -> str:
     if not colon or not _NAME.match(written):
         raise malformed("the name of a field is not valid")
+    if len(written) > _NAME_CHARS_MAX:
+        return written.lower()
     if len(_names) >= _NAMES_MAX:
         _names.clear()
     name = _names[written] = written.lower()

@@ -37,7 +37,7 @@ class LocalQueues(Queues):
         self._watch = broker.housekeeping.watch  # called when a retention period changes
         self._orphans: dict[str, set[str]] = {}  # by missing dead-letter queue: its sources
         self._known: dict[str, LocalQueue] = {}
-        self._by_url: dict[str, LocalQueue] = {}  # a cache
+        self._by_url: dict[tuple[str, str | None], LocalQueue] = {}  # a cache, by namespace too
         self._dropped_at: dict[str, int] = {}
         self._scopes: dict[str, int] = {}  # by queue: when its new DeduplicationScope takes effect
 
@@ -65,7 +65,7 @@ class LocalQueues(Queues):
         self, request: SqsRequest, url: str | None, *, fresh: bool = False
     ) -> BrokerQueue:
         namespace = request.namespace
-        known = self._by_url.get(f"{namespace}{url}")
+        known = self._by_url.get((namespace, url))
         if known is not None and self._store.sessions.get(known.name) is known.session:
             return known
         found = await super().by_url(request, url, fresh=fresh)
@@ -73,7 +73,7 @@ class LocalQueues(Queues):
         if cacheable and isinstance(found, LocalQueue):
             if len(self._by_url) >= _URLS_MAX:
                 self._by_url.clear()
-            self._by_url[f"{namespace}{url}"] = found
+            self._by_url[namespace, url] = found
         return found
 
     async def find(self, name: str) -> LocalQueue | None:

@@ -43,7 +43,8 @@ class QueueNames:
         known = self._namespaces.get((region, account))
         if known is None:
             own = (self._config.region, self._config.account)
-            if not _REGION.match(region):  # it may come from an unsigned request
+            # It may come from an unsigned request.
+            if region != own[0] and not _REGION.match(region):
                 return self.namespace(own[0], account)
             known = "" if (region, account) == own else f"{region}:{account}:"
             if len(self._namespaces) >= _NAMESPACES_MAX:
