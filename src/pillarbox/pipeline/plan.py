@@ -26,6 +26,15 @@ _ROW_BY_ROW = frozenset(
         *("MapInArrow", "PythonMapInArrow", "MapInPandas"),
     )
 )
+#: Plan nodes that use no columns but those in their expressions. Others may use all of their input,
+#: as Distinct does, or give it other names, as Union does.
+_NAMES_ITS_COLUMNS = frozenset(
+    (
+        *("Project", "Filter", "SubqueryAlias", "Join", "Generate", "ResolvedHint", "View"),
+        *("Aggregate", "EventTimeWatermark", "Deduplicate", "DeduplicateWithinWatermark"),
+        *("Repartition", "RepartitionByExpression"),
+    )
+)
 #: Join types that look up each row of the stream independently, by the side of the stream.
 _LOOKS_UP_LEFT = ("INNER", "CROSS", "LEFT OUTER", "LEFT SEMI", "LEFT ANTI")
 _LOOKS_UP_RIGHT = ("INNER", "CROSS", "RIGHT OUTER")
@@ -56,8 +65,7 @@ def keeps_state(frames: Iterable[DataFrame]) -> bool:
 
 def _mixes(plan: Any) -> bool:
     """Return whether streamed rows are combined with others, except by a lookup join."""
-    scala_children = plan.children()
-    children = [scala_children.apply(number) for number in range(scala_children.size())]
+    children = _children(plan)
     streaming = [child.isStreaming() for child in children]
     if plan.nodeName() == "Join" and any(streaming):
         kinds = _LOOKS_UP_LEFT if streaming[0] else _LOOKS_UP_RIGHT
@@ -67,18 +75,29 @@ def _mixes(plan: Any) -> bool:
     return not independent or any(map(_mixes, children))
 
 
+def _children(plan: Any) -> list[Any]:
+    children = plan.children()
+    return [children.apply(number) for number in range(children.size())]
+
+
 def used_columns(frames: Iterable[DataFrame], names: Iterable[str]) -> set[str]:
     """Return the input columns that a function uses; may include columns that it doesn't.
 
-    In the text of a plan a column is `name#id`; where an input defines it, `AS name#id`.
+    The text of a plan would not do: Spark truncates long lists of columns in it.
     """
     plans = [frame._jdf.queryExecution().analyzed() for frame in frames]
-    text = "\n".join(f"{plan.toString()}\n{plan.output().toString()}" for plan in plans)
+    text = " ".join(f"{plan.outputSet().toString()} {_used(plan)}" for plan in plans)
     return {
-        name
-        for name in names
-        if not name.isidentifier() or re.search(rf"(?<!AS )(?<!\w){name}#\d", text)
+        name for name in names if not name.isidentifier() or re.search(rf"(?<!\w){name}#\d", text)
     }
+
+
+def _used(plan: Any) -> str:
+    """Return the attributes that the nodes of a plan use, as `{name#id, ...}`."""
+    sets = [plan.references()]
+    if plan.nodeName() not in _NAMES_ITS_COLUMNS:
+        sets.append(plan.inputSet())
+    return " ".join([each.toString() for each in sets] + [_used(each) for each in _children(plan)])
 
 
 def inputs_in_plan(rows: DataFrame) -> list[str | None]:

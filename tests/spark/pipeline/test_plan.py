@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, defstruct
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -55,6 +55,7 @@ KEEPS_STATE: dict[str, tuple[Function, set[str]]] = {
         lambda rows: rows.withWatermark("_time", "1 hour").select("tea"),
         {"_time", "tea"},
     ),
+    "distinct before a choice": (lambda rows: rows.distinct().select("tea"), NAMES),
     "self-join": (
         lambda rows: rows.alias("a").join(rows.alias("b"), "number").select("a.tea", "b.grams"),
         {"number", "tea", "grams"},
@@ -86,3 +87,24 @@ def test_R80_a_condition_counts_as_use(spark: Any) -> None:
     log = LogRef("orders", "file:./orders", Order).where("number > 3")
     made = probe(spark, log).groupBy("tea").sum("grams")
     assert used_columns([made], NAMES) == {"number", "tea", "grams"}
+
+
+def test_R80_all_columns_of_a_wide_input_count_as_used(spark: Any) -> None:
+    """Spark truncates the text of a plan after 25 columns; the others would be read as null."""
+    names = [f"c{number}" for number in range(40)]
+    wide = defstruct("Wide", [("tea", str), *((name, int) for name in names)])
+    rows = probe(spark, LogRef("wide", "file:./wide", wide))
+    summed = rows.groupBy("tea").agg(*(F.sum(name).alias(f"sum_{name}") for name in names))
+    deduplicated = rows.withWatermark("_time", "1 hour").dropDuplicates(["tea"])
+    as_json = deduplicated.select(F.to_json(F.struct(*names)).alias("body"))
+    for made in (summed, as_json):
+        assert keeps_state([made])
+        assert used_columns([made], [*names, "tea", "_index"]) == {*names, "tea"}
+
+
+def test_R80_columns_that_a_union_gives_another_name_count_as_used(spark: Any) -> None:
+    left, right = defstruct("Left", [("tea", str)]), defstruct("Right", [("leaf", str)])
+    logs = LogRef("left", "file:./left", left), LogRef("right", "file:./right", right)
+    both = [probe(spark, log) for log in logs]
+    made = both[0].union(both[1]).groupBy("tea").count()
+    assert {"tea", "leaf"} <= used_columns([made], ["tea", "leaf"])
