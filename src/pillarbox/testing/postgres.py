@@ -80,7 +80,8 @@ class PostgresServer:
         """Create a standby of another server, with this application name."""
         self._make_directory()
         source = f"host=127.0.0.1 port={primary.port} user=postgres application_name={name}"
-        self.run("pg_basebackup", "-D", str(self.data), "-d", source, "-R", "-X", "stream")
+        how = ("-R", "-X", "stream", "--checkpoint=fast")
+        self.run("pg_basebackup", "-D", str(self.data), "-d", source, *how)
 
     def _make_directory(self) -> None:
         self.data.mkdir(mode=0o700)
