@@ -181,10 +181,11 @@ def test_R59_every_altered_byte_of_what_is_signed_is_noticed(url: RunningBroker)
     assert _raw(url, "POST", "/", body, {**headers, "Host": "other"})[0] == 403
 
 
-def test_R59_a_presigned_URL_is_good_until_it_expires(url: RunningBroker) -> None:
+@pytest.mark.parametrize("expires", ["60", "0000000000060"])
+def test_R59_a_presigned_URL_is_good_until_it_expires(url: RunningBroker, expires: str) -> None:
     request = AWSRequest("GET", f"{url}/?Action=GetQueueUrl&QueueName=orders")
     credentials = Credentials("AKROOT", "root secret")  # type: ignore[no-untyped-call,unused-ignore]
-    SigV4QueryAuth(credentials, "sqs", "us-east-1", expires=60).add_auth(request)  # type: ignore[no-untyped-call,unused-ignore]
+    SigV4QueryAuth(credentials, "sqs", "us-east-1", expires=expires).add_auth(request)  # type: ignore[no-untyped-call,unused-ignore]
     path = request.url.removeprefix(str(url))
     status, data = _raw(url, "GET", path, b"", {})
     assert status == 200

@@ -36,6 +36,7 @@ from pillarbox.worker import (
     WorkerStarted,
     WorkerStopped,
 )
+from pillarbox.worker.pools import TaskPool
 from tests.unit.support import notices
 from tests.worker.conftest import Place, eventually
 
@@ -398,6 +399,34 @@ def test_R100_a_coroutine_that_exceeds_its_time_limit_is_dead_lettered(running: 
     (letter,) = box.dead_letters.peek()
     assert letter.dead_letter is not None
     assert "the time limit of the message was exceeded" in letter.dead_letter.reason
+
+
+def test_R100_a_coroutine_whose_lease_is_lost_before_it_starts_is_cancelled(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = InMemoryMailbox("slow", str)
+    ends: list[int] = []
+
+    async def handle(body: str, job: Job[str]) -> None:
+        try:
+            await asyncio.sleep(60 if job.delivery_count == 1 and not ends else 0)
+        except asyncio.CancelledError:
+            ends.append(job.delivery_count)
+            raise
+
+    worker = Worker(box, handle, visibility_timeout=30)
+    start = TaskPool._start_tasks
+
+    def start_late(pool: TaskPool, jobs: list[Job[str]]) -> None:
+        if not ends:
+            worker._keeper._lose(jobs[0], "it expired")
+        start(pool, jobs)
+
+    monkeypatch.setattr(TaskPool, "_start_tasks", start_late)
+    running(worker)
+    box.send("a")
+    eventually(lambda: box.approximate_count() == 0)
+    assert ends == [1]
 
 
 def test_R103_an_unreachable_server_is_tried_again(running: Running) -> None:

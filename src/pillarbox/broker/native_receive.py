@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pillarbox.broker.consumers import Consumer
+from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Answer, Response
 from pillarbox.broker.native_protocol import response
 from pillarbox.broker.parked_polls import give_back, poll, read_bodies
@@ -37,7 +38,7 @@ class NativeReceive(Struct, eq=False):
 
     broker: Broker
     recent_answers: RecentAnswers
-    failed: Callable[[MailboxError], wire.Failed]
+    failed: Callable[[MailboxError | SqsError], wire.Failed]
     asked: wire.Request
     command: wire.Receive
     session: QueueSession
@@ -81,7 +82,7 @@ class NativeReceive(Struct, eq=False):
                 if (answer := self._now(leases)) is not None:
                     return answer
             return await self._read(leases)
-        except MailboxError as error:  # the disk failed
+        except (MailboxError, SqsError) as error:  # the disk failed, or the queue was deleted
             return response([self.failed(error)])
 
     async def _read(self, some: list[Lease]) -> Response:

@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote
 
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Request
+from pillarbox.broker.limits import decimal
 from pillarbox.broker.queue_names import is_account
 
 if TYPE_CHECKING:
@@ -137,10 +138,9 @@ _known_signer = lru_cache(1024)(_signer_in)
 def _from_query(request: Request) -> Signature:
     found = dict(_pair(part) for part in request.query.split("&"))
     values = {name: unquote(value) for name, value in found.items()}
-    try:
-        seconds = int(values.get("X-Amz-Expires", "")[:9])
-    except ValueError:
-        raise _incomplete("X-Amz-Expires must be a number.") from None
+    seconds = decimal(values.get("X-Amz-Expires", ""))
+    if seconds is None:
+        raise _incomplete("X-Amz-Expires must be a number.")
     if values.get("X-Amz-Algorithm") != _ALGORITHM or not 0 < seconds <= _PRESIGNED_SECONDS_MAX:
         raise _incomplete("X-Amz-Algorithm or X-Amz-Expires is not valid.")
     signer = _signer(values.get("X-Amz-Credential", ""), values.get("X-Amz-SignedHeaders", ""))

@@ -246,6 +246,8 @@ class TaskPool(Pool):
             task = self._loop.create_task(run_awaiting(self._work(job)))
             # Called in the lease keeper's thread.
             job.on_lost = lambda task=task: self._loop.call_soon_threadsafe(task.cancel)
+            if job.lost is not None:  # already
+                job.on_lost()
             self._tasks.add(task)
             task.add_done_callback(self._task_done)
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from pillarbox.broker import recent_answers
+from pillarbox.broker.pauses import Pauses
 from pillarbox.mailbox.broker import wire
 from pillarbox.mailbox.broker.wire import Declare, Failed, Receive, Send, Tally
 from pillarbox.testing.broker import RunningBroker, running_broker
@@ -57,6 +58,22 @@ def test_R35_commands_of_one_request_fail_apart(client: RawClient) -> None:
     assert [type(each) for each in outcomes] == [wire.Sent, Failed, wire.Tallied]
     assert outcomes[1].code == "MailboxFullError"
     assert outcomes[2].value[0] == 1
+
+
+def test_R35_a_receive_whose_queue_is_deleted_meanwhile_is_told_so(
+    broker: RunningBroker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.ask("brief", 3, Declare(immortal=True))
+    client.ask("brief", 4, Send([b"a"] * 150))
+    queues = broker.broker.local
+
+    async def delete(_: Pauses) -> None:
+        await queues.drop(queues.get("brief"))
+
+    monkeypatch.setattr(Pauses, "pause", delete)
+    (outcome,) = client.ask("brief", 5, Receive(150, 30_000_000))
+    assert isinstance(outcome, Failed)
+    assert "does not exist" in outcome.message
 
 
 @pytest.mark.parametrize("place", [0, 1])
