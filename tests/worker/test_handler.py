@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,6 +153,17 @@ def test_R103_a_module_stands_for_all_its_workers() -> None:
     assert list(found) == ["tests.worker.tasks:pack", "tests.worker.tasks:post"]
     with pytest.raises(InvalidParameterError, match="with @worker functions"):
         find_handlers(["tests.worker.shop"])
+
+
+def test_R103_an_import_that_fails_inside_a_module_is_not_taken_for_a_missing_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "absent_shop.py").write_text("import absent")
+    with pytest.raises(ModuleNotFoundError, match="'absent'"):
+        find_handlers(["absent_shop"])
+    with pytest.raises(InvalidParameterError, match="can be imported"):
+        find_handlers(["absent"])
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), 10**9])

@@ -189,7 +189,7 @@ def _import(name: str, path: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is None or not name.startswith(error.name):
+        if not f"{name}.".startswith(f"{error.name}."):
             raise  # the module exists but fails to import another
         raise InvalidParameterError(
             "handler",

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -225,8 +226,9 @@ class Supervisor:
     def _listen(self, child: Child, process: subprocess.Popen[bytes], reading: int) -> None:
         with open(reading, "rb") as reports:
             for line in reports:
-                report = msgspec.json.decode(line, type=Report)
-                self._events.put(partial(self._on_report, child, report))
+                with suppress(msgspec.DecodeError):  # cut off: the process was killed
+                    report = msgspec.json.decode(line, type=Report)
+                    self._events.put(partial(self._on_report, child, report))
         process.wait()
         assert process.stdin is not None
         process.stdin.close()
