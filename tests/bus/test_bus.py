@@ -470,6 +470,18 @@ def test_R90_the_async_bus_has_the_same_verbs() -> None:
 
             with pytest.raises(UnknownRecipientError):
                 await bus.wait_for_message("eve")
+            for _ in range(2):  # what was removed can be registered again
+                await bus.register("eve")
+                await bus.send(to="eve", sender="ada", payload=1)
+                got = await bus.wait_for_message("eve")
+                assert got is not None
+                assert await bus.unregister("eve") == 0
+            await bus.send(to="ada", sender="bob", payload="bad")
+            (message,) = bus.bus._recipient("ada").box.receive()
+            assert message.reject("unreadable")
+            assert [m.payload for m in await bus.dead_letters("ada")] == ["bad"]
+            assert await bus.redrive("ada") == 1
+            assert (await bus.receive_next("ada")).payload == "bad"  # type: ignore[union-attr]
         assert bus.bus.closed
 
     for open_bus in (

@@ -37,6 +37,8 @@ class AsyncMessageBus(AsyncClosing):
         self.bus = bus
         self._boxes: dict[str, AsyncLocalMailbox[Any]] = {}
 
+    register = _async(MessageBus.register)
+    unregister = _async(MessageBus.unregister)
     send = _async(MessageBus.send)
     cancel = _async(MessageBus.cancel)
     reschedule = _async(MessageBus.reschedule)
@@ -46,6 +48,8 @@ class AsyncMessageBus(AsyncClosing):
     receive_next = _async(MessageBus.receive_next)
     drain = _async(MessageBus.drain)
     stats = _async(MessageBus.stats)
+    dead_letters = _async(MessageBus.dead_letters)
+    redrive = _async(MessageBus.redrive)
 
     async def wait_for_message(
         self, recipient: str, timeout: float | None = None
