@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pillarbox.log import Durability, Log, LogError, LogIndexError, LogLockedError
-from tests.log.support import contents
+from tests.log.support import PATH, contents, new_disk, open_log
 from tests.log.writer_process import record_of
 
 ROUNDS = int(os.environ.get("PILLARBOX_KILL_ROUNDS", "6"))
@@ -191,3 +191,18 @@ def test_R75_tailers_of_a_reader_skip_what_was_dropped_meanwhile(tmp_path: Path)
             assert [record.index for record in forward][-len(kept) :] == kept
             assert [record.index for record in reader.tailer()] == kept
             assert [record.index for record in backward] == kept[::-1]
+
+
+def test_R75_a_reader_opens_while_the_last_records_of_a_segment_are_not_written() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    log.append_committed([b"a"], b"step")
+    log.submit([b"b"])
+    with log._writer.lock:
+        log._writer._allocate(12_000)  # begins the next segment
+    with Log.open(PATH, disk=disk, readonly=True) as reader:
+        assert contents(reader) == [b"a"]
+        assert [commit.meta for commit in reader.commits()] == [b"step"]
+        log.flush()
+        reader.refresh()
+        assert contents(reader) == [b"a", b"b"]

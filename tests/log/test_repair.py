@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from pillarbox.log import LogCorruptError, LogError, LogLockedError, repair, verify
 from pillarbox.log.directory import is_segment_name
+from pillarbox.log.frame_reader import Block
 from pillarbox.log.layout import BLOCK_BYTES
 from tests.log.support import PATH, contents, new_disk, on_disk, open_log
 
@@ -158,6 +160,29 @@ def test_R72_a_backward_tailer_skips_lost_records_in_one_step(
     (record,) = tailer.read(1)
     assert record.index == log._catalog.segments[1].base_index - 1 < end - 100
     assert len(reads) == 2
+
+
+def test_R73_a_backward_tailer_skips_lost_records_that_are_dropped_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = closed_files()
+    del files[list(files)[2]]
+    disk = on_disk(files)
+    repair(PATH, disk=disk)
+    log = open_log(disk)
+    end = log._catalog.segments[2].end_index
+    tailer = log.tailer().to_index(end).backward()
+    reads, blocks = [], log.blocks
+
+    def drop(*of: int) -> Iterator[Block]:
+        reads.append(of)
+        if len(reads) == 2:
+            log.truncate_before(end)
+        return blocks(*of)
+
+    monkeypatch.setattr(log, "blocks", drop)
+    assert tailer.read(1) == []
+    assert log.first_index == end
 
 
 def test_R72_reading_damage_in_the_open_segment_ends() -> None:

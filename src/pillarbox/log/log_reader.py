@@ -8,6 +8,7 @@ frames themselves prove to be on disk.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from pillarbox.closing import Closing
 from pillarbox.log.commits import Commit
@@ -59,9 +60,10 @@ class LogReader(ReadableLog, Closing):
     def commits(self) -> Iterator[Commit]:
         with self._refresh_lock:
             self._relist()
-        last = self._catalog.last
-        if last is not None and not last.sealed:
-            last.commit_offset = self._scan(last).commit_offset
+        for segment in self._catalog.segments:
+            if not segment.sealed:
+                with suppress(FileNotFoundError):  # dropped by retention
+                    segment.commit_offset = self._scan(segment).commit_offset
         return super().commits()
 
     def close(self) -> None:
@@ -70,13 +72,17 @@ class LogReader(ReadableLog, Closing):
         self._confirmed.close()
 
     def _proven_end(self, confirmed: int | None) -> int:
-        """Return the end of the confirmed records, as far as the last segment has valid frames."""
-        last = self._catalog.last
-        if last is None or last.sealed:
-            return last.end_index if last is not None else 0
-        found = self._scan(last)
-        proven = max(last.base_index, min(found.synced_index, found.end_index))
-        return proven if confirmed is None else max(proven, min(confirmed, found.end_index))
+        """Return the end of the confirmed records, as far as the segments have valid frames.
+
+        A writer begins a segment before it has written the last records of the one before.
+        """
+        end, complete, proven = 0, True, confirmed or 0
+        for segment in self._catalog.segments:
+            found = segment if segment.sealed else self._scan(segment)
+            proven = max(proven, found.end_index if found.sealed else found.synced_index)
+            if complete or segment.base_index == end:
+                end, complete = found.end_index, found.sealed
+        return min(proven, end)
 
     def _scan(self, segment: Segment) -> Segment:
         return scan(self._directory.map(segment.name), segment.name, segment.header)

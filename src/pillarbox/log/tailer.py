@@ -167,15 +167,15 @@ class Tailer:
                 for frame in self.log.frames(first, self.index):
                     for index, data in enumerate(frame.records, frame.first_index):
                         found.append(Record(index, frame.time_ns, data))
+                if not found:  # a lost range may be long
+                    block = next(self.log.blocks(first, first + 1))
+                    lost = next(each for each in block.frames if each.end_index > first)
+                    first = lost.first_index
+                self.index = first
             except LogIndexError:
                 if first >= self.log.first_index:
                     raise
                 found.clear()  # dropped meanwhile
-                continue
-            if not found:  # a lost range may be long
-                block = next(self.log.blocks(first, first + 1))
-                first = next(each.first_index for each in block.frames if each.end_index > first)
-            self.index = first
         found.reverse()
         return found
 
