@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,6 +141,36 @@ def test_R58_segments_that_are_dropped_meanwhile_are_no_hindrance(tmp_path: Path
         left = {message.body for message in box.peek(10_000)}
     assert bodies_in(tmp_path / "copy") == left
     assert len(left) == 1_000
+
+
+class Finishing(StoreFiles):
+    """Files of a store whose last records are written after they are listed for the first time."""
+
+    def __init__(self, directory: Path, box: DurableMailbox[str]) -> None:
+        super().__init__(str(directory))
+        self._box = box
+        self.listings = 0
+
+    def listing(self) -> StoreListing:
+        self.listings += 1
+        if self.listings == 2:
+            self._box._store.log.flush()  # type: ignore[attr-defined]
+        return super().listing()
+
+
+def test_R58_a_segment_that_is_not_finished_when_the_next_begins_is_copied(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with DurableMailbox("orders", str, path=data, segment_bytes=SEGMENT_BYTES) as box:
+        box.send("one")
+        store: Any = box._store
+        with store.holding():
+            box.send("two")  # not written yet
+        with store.log._writer.lock:
+            store.log._writer._allocate(SEGMENT_BYTES)  # begins the next segment
+        files = Finishing(data, box)
+        backup(files, str(tmp_path / "copy"))
+    assert files.listings == 2
+    assert bodies_in(tmp_path / "copy") == {"one", "two"}
 
 
 def _digests(folder: Path) -> dict[str, str]:

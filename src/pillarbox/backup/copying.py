@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 
 import google_crc32c
@@ -33,6 +34,7 @@ from pillarbox.mailbox.store_files import SNAPSHOT_FILE, faults, read_snapshot
 PIECE_BYTES = 4 << 20
 _PARTIAL = ".partial"
 _ATTEMPTS = 50
+_PAUSE_SECONDS = 0.005
 _disk = RealDisk()
 
 Progress = Callable[[int, int], None]
@@ -43,7 +45,7 @@ class BackupError(MailboxError):
 
 
 class _Changed(Exception):
-    """A listed file was dropped or replaced before it was copied."""
+    """A listed file was dropped, replaced or not complete when it was copied."""
 
 
 def backup(files: Files, directory: str, progress: Progress = lambda done, total: None) -> int:
@@ -77,8 +79,8 @@ class _Copy:
             listing = self._files.listing()
             try:
                 return self._copy(listing)
-            except _Changed:
-                continue  # keep the sealed segments already copied, so less is left to copy
+            except _Changed:  # keep the sealed segments already copied, so less is left to copy
+                time.sleep(_PAUSE_SECONDS)
         raise BackupError(
             f"the store dropped files before they were copied, {_ATTEMPTS} times in a row; try"
             " again when it is less busy, or from a machine that is closer to it"
@@ -119,6 +121,8 @@ class _Copy:
         scanned = scan(image, name, segment.header)
         expected_end = base_of_name(following[0]) if following else listing.confirmed
         self._end = end = scanned.end_index
+        if end < expected_end and following and listing.confirmed and not segment.sealed:
+            raise _Changed  # the writer has begun the next one, but not finished this one
         if end < expected_end or (following and end != expected_end):
             raise self._damaged(name, f"its records end at {end}, not at {expected_end}")
         if not scanned.sealed and not listing.confirmed:  # there is no writer

@@ -1,10 +1,10 @@
 """The files of a store, read while its owner may be writing.
 
 A store is a snapshot, the segments of a log, and some small files. A segment only grows, and is
-immutable once another follows it. The snapshot is replaced atomically; only then does the compactor
-drop segments that are no longer needed. So if the snapshot is the same before and after listing the
-segments, the list has all the segments it needs. A listed file may be dropped before it is read;
-then list the files again.
+immutable soon after another follows it. The snapshot is replaced atomically; only then does the
+compactor drop segments that are no longer needed. So if the snapshot is the same before and after
+listing the segments, the list has all the segments it needs. A listed file may be dropped before it
+is read, or not be complete yet; then list the files again.
 """
 
 from __future__ import annotations
