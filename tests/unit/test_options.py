@@ -26,6 +26,7 @@ BAD: list[tuple[str, Any]] = [
     ("journal", "yes"),
     ("pooler", 0),
 ]
+BAD_ON_POSTGRESQL: list[tuple[str, Any]] = [("history", "no"), ("history", None)]
 FILES = ("segment_bytes", "history")
 
 
@@ -48,6 +49,13 @@ def test_R22_a_bad_option_is_refused_by_name(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("option", "value"), BAD_ON_POSTGRESQL)
+def test_R22_a_bad_option_of_postgresql_is_refused_by_name(option: str, value: Any) -> None:
+    with pytest.raises(InvalidParameterError) as raised:
+        open_mailbox(url_for("pooler", Path()), str, **{option: value})
+    assert raised.value.parameter == option
+
+
 @pytest.mark.parametrize(
     ("query", "parameter"),
     [
@@ -55,6 +63,7 @@ def test_R22_a_bad_option_is_refused_by_name(
         ("create=ture", "create"),
         ("retry_seconds=soon", "retry_seconds"),
         ("nonsense=1", "url"),
+        ("protocol=4", "url"),
     ],
 )
 def test_R36_a_bad_option_in_a_url_is_refused_by_name(query: str, parameter: str) -> None:

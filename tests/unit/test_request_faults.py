@@ -176,6 +176,47 @@ def test_R21_whatever_a_mailbox_raises_reaches_the_async_caller() -> None:
     asyncio.run(asyncio.wait_for(main(), 20))
 
 
+class Slow(AsyncInMemoryMailbox[str]):
+    """Its server does not answer in time."""
+
+    async def send(self, body: str, **options: Any) -> str:
+        raise TimeoutError("the server took too long")
+
+
+def test_R21_a_send_that_times_out_is_not_reported_as_a_missing_reply() -> None:
+    async def main() -> None:
+        client = AsyncRequestClient(Slow("requests", str), AsyncInMemoryMailbox("replies", str))
+        with pytest.raises(TimeoutError, match="took too long"):
+            await client.ask("mine", timeout=600)
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+class Unacknowledging(InMemoryMailbox[str]):
+    """Is closed just before a reply is acknowledged."""
+
+    def acknowledge_many(self, messages: Iterable[Message[str]]) -> list[bool]:
+        raise MailboxClosedError("closed meanwhile")
+
+
+def test_R21_a_caller_gets_its_reply_at_once_though_it_can_t_be_acknowledged() -> None:
+    clock = WatchedClock()
+    store = Store(clock)
+    requests = InMemoryMailbox("requests", str, store=store)
+    replies = Unacknowledging("replies", str, store=store)
+    client = RequestClient(requests, replies, clock=clock)
+    receiving = start(lambda: client.ask("first", timeout=60))
+    requests.receive(wait_time_seconds=20)
+    clock.wait_until(lambda: len(replies._session.waiters) > 0)
+    waiting = start(lambda: client.ask("second", timeout=60))
+    (request,) = requests.receive(wait_time_seconds=20)
+    clock.wait_until(lambda: len(client._matching.asks) == 2)
+    request.reply("yours")
+    assert waiting.result() == "yours"
+    with pytest.raises(MailboxClosedError):
+        receiving.result()
+
+
 def test_R21_a_client_of_a_fifo_queue_has_a_reply_queue() -> None:
     with RequestClient.open("memory:sums.fifo", int, int) as client:
         requests: InMemoryMailbox[int] = client._requests

@@ -75,6 +75,8 @@ def test_R36_an_absent_extra_is_named_with_its_pip_command(
         "redis://me:hush@[::1/orders",
         "redis://me:hush@\u2100/orders",
         "redis://me:hush/2@host/orders",
+        "redis://me:12/hush@host/orders",
+        "//me:hush@[::1/orders",
         "redis+cluster://me:hu#hush@host/orders",
         "postgresql://me:hush@[::1/shop/orders",
         "postgresql://me:hush?2@host/shop/orders",

@@ -12,7 +12,7 @@ import math
 import re
 import threading
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from threading import get_ident
 from typing import Any, Generic, Self, TypeVar, Unpack
 
@@ -202,9 +202,11 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
             answered, unmatched = self._matching.take(messages)
             for ask in answered:
                 ask.acknowledged = True
-        run_blocking(self._acknowledge(answered))
-        for ask in answered:
-            open_gate(ask.gate)
+        try:
+            run_blocking(self._acknowledge(answered))
+        finally:  # even if the client was closed meanwhile
+            for ask in answered:
+                open_gate(ask.gate)
         return run_blocking(self._settle_unmatched(unmatched))
 
     def _pause(self, message: Message[Rep]) -> int:
@@ -277,16 +279,15 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
             else:
                 if self._receiver is None:
                     self._receiver = asyncio.create_task(self._receive())
-                async with asyncio.timeout_at(until):
-                    await ask.done
-        except TimeoutError:
-            if ask.answer is None:
-                raise self._no_answer(ask, timeout) from None
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await ask.done
         finally:
             self._matching.leave(ask)
             if not self._matching.asks:
                 self._stop_receiving()
-        assert ask.answer is not None
+        if ask.answer is None:
+            raise self._no_answer(ask, timeout)
         answer: Rep = self._body_of(ask.answer)
         return answer
 

@@ -160,7 +160,7 @@ def without_password(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return f"{url.partition('://')[0]}://..."
+        return f"{url.partition('//')[0]}//..."
     if not parts.netloc:  # a file path
         return url
     user, at, hosts = parts.netloc.rpartition("@")
@@ -173,6 +173,8 @@ def without_password(url: str) -> str:
 def _ends_in_password(parts: SplitResult) -> bool:
     """Return whether user and password have been taken for host and port."""
     host, colon, port = parts.netloc.partition(":")
-    if not colon or "@" in parts.netloc or host[:1] == "[" or port.split(",")[0].isdecimal():
+    if not colon or "@" in parts.netloc or host[:1] == "[":
         return False
+    if port.split(",")[0].isdecimal():  # a port; but no name in a path has an @
+        return "@" in parts.path
     return any("@" in each for each in (parts.path, parts.query, parts.fragment))

@@ -74,6 +74,8 @@ class CheckedOptions:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         check_options(options, _OPTIONS)
+        if not isinstance(options.get("history", False), bool):
+            raise InvalidParameterError("history", options["history"], "True or False")
         self.max_body_bytes: int = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
         names = ("dead_letters", "redelivery", "capacity", "fair", "history", "create")
         self.settings = {name: options[name] for name in names if name in options}

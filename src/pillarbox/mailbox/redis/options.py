@@ -18,6 +18,7 @@ from redis import connection as connections
 from redis.asyncio import connection as async_connections
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from pillarbox.core import limits
@@ -128,7 +129,7 @@ def servers_of_url(url: str, *, asynchronous: bool) -> tuple[Servers, str, dict[
         settings = _tuned(settings, asynchronous)
         connection_class(**settings)  # does not connect; raises for an unknown option
         seeds = [_address(host, port) for host in hosts.split(",")]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RedisError) as error:
         raise _bad_url(url, f" ({error})") from error
     if kind == "cluster":
         return ClusterServers(connection_class, settings, seeds), name, options
