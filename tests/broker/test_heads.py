@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import httptools
@@ -18,6 +19,7 @@ from pillarbox.broker import limits
 from pillarbox.broker.http import Request, Response, StreamingResponse
 from pillarbox.broker.http_parser import RequestParser
 from pillarbox.broker.limits import LimitError
+from pillarbox.broker.tls import SlicedWrites
 from pillarbox.testing.broker import RunningBroker, running_broker
 from tests.broker.support import Client, eventually
 from tests.broker.test_security import _certificate as certificate
@@ -74,7 +76,7 @@ def test_R35_a_head_request_for_a_stream_gets_the_head_alone(
 def test_R116_a_client_that_reads_slowly_but_steadily_gets_all_of_a_response(
     url: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "WRITE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(limits, "WRITE_SECONDS_MAX", 2.0)
     large, got, where = b"x" * (30 << 20), 0, urlsplit(str(url))
     url.broker.routes.add("/large", lambda _: Response(200, large))
     with socket.socket() as link:
@@ -105,6 +107,18 @@ def test_R116_over_TLS_too_a_slow_client_gets_all_of_a_response(tmp_path: Path, 
                     got += len(data)
                     time.sleep(0.003)
     assert got >= len(large)
+
+
+def test_R116_over_TLS_nothing_is_closed_before_the_last_slice_is_on_its_way() -> None:
+    connection, transport = Mock(), Mock()
+    sliced = SlicedWrites(connection)
+    sliced.connection_made(transport)
+    transport.write.side_effect = lambda _: sliced.pause_writing()
+    sliced.write(b"the last slice")
+    sliced.close()
+    transport.close.assert_not_called()
+    sliced.resume_writing()
+    transport.close.assert_called_once()
 
 
 def test_R116_over_TLS_too_a_client_that_does_not_read_is_disconnected(

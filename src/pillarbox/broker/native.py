@@ -98,7 +98,7 @@ class Native(NativeProtocol):
             return self._start(asked, self._slowly(asked, name, principal))
         results = [self._outcome(command, name, principal) for command in asked.commands]
         answer = response(results)
-        if not all(isinstance(command, wire.Looks) for command in asked.commands):
+        if not wire.LOOKS.issuperset(map(type, asked.commands)):
             answer.confirmation = self._broker.confirmation()
             answer.if_unconfirmed = self._unconfirmed
         self._recent_answers.keep(asked, answer.body, answer.confirmation)

@@ -87,7 +87,7 @@ class SlicedWrites(asyncio.Protocol):
 
     def close(self) -> None:
         self._closing = True
-        if not self._rest:
+        if not self._rest and not self._full:
             self._transport.close()
 
 

@@ -9,7 +9,7 @@ of each channel, so a client whose connection broke can repeat the request safel
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from msgspec import Meta, Struct
 from msgspec.msgpack import Decoder, Encoder
@@ -185,17 +185,19 @@ class ReadFile(Struct, array_like=True, tag="file", frozen=True):
     size: Annotated[int, Meta(ge=1, le=4 << 20)]
 
 
-Looks = Tally | Peek | ListQueues | Describe | Hello | Outline | Recall | ListFiles | ReadFile
+_Looks = Tally | Peek | ListQueues | Describe | Hello | Outline | Recall | ListFiles | ReadFile
 _Settles = Acknowledge | Nack | Extend | Release | Reject
 _Changes = Purge | Delete | Redrive | Declare | Pause | Drop
-Command = Send | Receive | _Settles | _Changes | Looks
+Command = Send | Receive | _Settles | _Changes | _Looks
+LOOKS = frozenset(get_args(_Looks))  # commands that change nothing
+_REPEATABLE = LOOKS | {Receive, Declare, Pause}
 
 
 def repeatable(command: Command) -> bool:
     """Return whether a command is idempotent: read-only, or deduplicated by the queue."""
     if isinstance(command, Send):
         return command.deduplication is not None
-    return isinstance(command, Receive | Declare | Pause | Looks)
+    return type(command) in _REPEATABLE
 
 
 def shortened(command: Command, seconds: float) -> Command:
