@@ -17,6 +17,7 @@ pytest.importorskip("deltalake")
 import msgspec
 import pyarrow as pa
 from deltalake.transaction import RemoveAction
+from pyarrow.parquet import write_table
 
 from pillarbox import open_mailbox
 from pillarbox.pipeline import Pipeline, PipelineError
@@ -24,13 +25,14 @@ from pillarbox.pipeline.backing import FileBackingLog
 from pillarbox.pipeline.failures import Failure, redrive
 from pillarbox.pipeline.maintenance import EVERY_STEPS, FILES_MIN, compact, maintain_outputs
 from pillarbox.pipeline.maps import Attempt, ProcessorState, Range, Recovery
+from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.paths import log_behind
 from pillarbox.spark import SparkError
 from pillarbox.spark import table as module
 from pillarbox.spark.options import time_ns
 from pillarbox.spark.steps import Input, Step
 from pillarbox.spark.table import TableLog, table_at
-from pillarbox.spark.table_files import create_table, deltalake
+from pillarbox.spark.table_files import NewFile, create_table, deltalake
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 FIELDS = [
@@ -95,18 +97,23 @@ def test_R87_records_are_redriven_into_a_typed_log_beside_a_mailbox(
     assert log_behind(f"file:{table.path}") is None  # what is read here pins nothing of the store
 
 
+def synced_names(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    synced: set[str] = set()
+
+    def sync(handle: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{handle}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    return synced
+
+
 def test_R130_a_commit_that_delta_retried_under_a_later_version_is_synced(
     table: TableLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another program, which does not know our transactions, has committed meanwhile."""
     other = deltalake().DeltaTable(table.path)
     other.create_write_transaction([], "append", other.schema(), partition_by=["_first", "_time"])
-    synced = set()
-
-    def sync(handle: int) -> None:
-        synced.add(Path(f"/proc/self/fd/{handle}").readlink().name)
-
-    monkeypatch.setattr(os, "fsync", sync)
+    synced = synced_names(monkeypatch)
     add(table, 1)
     assert table.version == 2
     assert f"{2:020}.json" in synced
@@ -125,6 +132,103 @@ def test_R130_files_that_left_the_table_are_deleted_before_it_forgets_them(
         add(table, number)
     assert not Path(table.path, file.name).exists()
     assert rows(table) == [(n, n) for n in range(1, 30)]
+
+
+def step_files(table: TableLog, count: int) -> list[str]:
+    """Commit steps as Spark writes them: each in a folder, with a checksum beside the file."""
+    folders = [f"s,{number}-x" for number in range(count)]
+    for number, folder in enumerate(folders):
+        Path(table.path, folder).mkdir()
+        Path(table.path, folder, ".part.crc").touch()
+        rows = pa.Table.from_pylist([{"number": number, "tea": "tea"}], table.schema)
+        offsets = (Input(str(number), str(number + 1)),)
+        step = Step("s", number, f"hash {number}", offsets=offsets)
+        assert table.commit([table.write([rows], f"{folder}/part-")], step)
+    return folders
+
+
+def folders_in(table: TableLog) -> list[str]:
+    return [each.name for each in Path(table.path).iterdir() if each.name.startswith("s,")]
+
+
+def test_R88_no_folders_are_left_of_steps_whose_files_were_merged(table: TableLog) -> None:
+    folders = step_files(table, FILES_MIN + 1)
+    assert compact(table, FILES_MIN) == FILES_MIN
+    assert sorted(folders_in(table)) == sorted(folders)
+    table.vacuum(0)
+    assert folders_in(table) == folders[-1:]
+    assert len(rows(table)) == len(folders)
+
+
+def test_R130_a_restart_leaves_merged_files_to_their_readers(table: TableLog) -> None:
+    """A reader of another pipeline, or a query, may still use them for some hours."""
+    folders = step_files(table, FILES_MIN)
+    slow = TableLog(table.path)
+    slow.files()
+    compact(table, table.end_index)
+    Path(table.path, "s,99-x").mkdir()  # of a step that was interrupted
+    Outputs({}, table.path).take_over("s")
+    assert sorted(folders_in(table)) == sorted(folders)
+    assert [row["number"] for _, row in slow.rows()] == list(range(FILES_MIN))
+
+
+def test_R130_a_merged_file_that_can_not_be_committed_is_removed(
+    table: TableLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step_files(table, FILES_MIN)
+    monkeypatch.setattr(TableLog, "_commit", lambda *_: False)
+    assert compact(table, table.end_index) == 0
+    assert not list(Path(table.path).glob("compacted-*"))
+
+
+def test_R130_commits_that_delta_makes_itself_are_synced(
+    table: TableLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After power loss, a commit in the middle would be empty, and no program could read on."""
+    step_files(table, FILES_MIN)
+    compact(table, table.end_index)
+    synced, before = synced_names(monkeypatch), table.version
+    table.vacuum(0)
+    grams = {"name": "grams", "type": "long", "nullable": True, "metadata": {}}
+    table.add_columns([grams])
+    assert table.version == before + 3
+    assert {f"{before + each:020}.json" for each in (1, 2, 3)} <= synced
+
+
+def test_R130_only_synced_checkpoints_replace_commits(
+    table: TableLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta would write a checkpoint after a vacuum, and remove the commits before it."""
+    step_files(table, FILES_MIN)
+    compact(table, table.end_index)
+    while (table.version + 2) % module.CHECKPOINT_COMMITS:
+        add(table, table.version)
+    table.vacuum(0)
+    assert (table.version + 1) % module.CHECKPOINT_COMMITS in (0, 1)
+    assert not [x for x in table.storage.names("_delta_log") if x.endswith(".parquet")]
+
+
+def test_R70_timestamps_of_any_year_are_read_and_merged(tmp_path: Path) -> None:
+    """Spark writes them as INT96, which in nanoseconds ends in the year 2262."""
+    path = str(tmp_path / "times")
+    fields = [{"name": "at", "type": "timestamp", "nullable": True, "metadata": {}}]
+    create_table(path, json.dumps({"type": "struct", "fields": fields}), columns=["at"])
+    table = TableLog(path)
+    years = [1, 1600, 2026, 2300, 9999]
+    times = [datetime.datetime(year, 1, 2, 3, tzinfo=datetime.UTC) for year in years]
+    sink = pa.BufferOutputStream()
+    column = pa.array(times, pa.timestamp("us", "UTC"))
+    write_table(pa.table({"at": column}), sink, use_deprecated_int96_timestamps=True)
+    of_spark = sink.getvalue().to_pybytes()
+    for number in range(FILES_MIN):
+        name = f"s,{number}.parquet"
+        table.storage.write(name, of_spark)
+        offsets = (Input(str(number), str(number + 1)),)
+        step = Step("s", number, f"hash {number}", offsets=offsets)
+        assert table.commit([NewFile(name, len(of_spark), len(times))], step)
+    assert [row["at"] for _, row in table.rows()] == times * FILES_MIN
+    assert compact(table, table.end_index) == FILES_MIN
+    assert [row["at"] for _, row in table.rows()] == times * FILES_MIN
 
 
 def test_R82_compaction_leaves_what_the_table_knows_of_steps(table: TableLog) -> None:

@@ -158,7 +158,10 @@ def may_lack(required: Iterable[Field], with_nulls: Collection[str]) -> bool:
 
     Column statistics don't cover the fields inside a column that is stored as JSON.
     """
-    return any(x.name in with_nulls or (x.parts and VARIANT in x.type) for x in required)
+    return any(
+        (x.parts and VARIANT in x.type) or any(f"{y}.".startswith(f"{x.name}.") for y in with_nulls)
+        for x in required
+    )
 
 
 def split(

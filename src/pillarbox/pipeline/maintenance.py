@@ -15,7 +15,7 @@ from pillarbox.pipeline.backing import read_states
 from pillarbox.pipeline.graph import ERRORS_OF, Graph
 from pillarbox.pipeline.maps import ProcessorState
 from pillarbox.spark.table import TableLog, table_at
-from pillarbox.spark.table_files import DataFile, conformed
+from pillarbox.spark.table_files import DataFile, conformed, parquet_file
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
@@ -89,8 +89,11 @@ def compact(table: TableLog, before: int) -> int:
     table.refresh()
     merged = 0
     for files in list(_runs([each for each in table.files() if each.end <= before])):
-        if table.replace(files, table.write(_rows_of(table, files), "compacted-")):
+        new = table.write(_rows_of(table, files), "compacted-")
+        if table.replace(files, new):
             merged += len(files)
+        else:
+            table.storage.remove(new.name)
     return merged
 
 
@@ -109,8 +112,5 @@ def _runs(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
 
 
 def _rows_of(table: TableLog, files: Sequence[DataFile]) -> Iterator[Any]:
-    from pyarrow import parquet  # noqa: PLC0415 - behind an extra
-
     for file in files:
-        rows = parquet.ParquetFile(table.storage.open(file.name)).read()
-        yield conformed(rows, table.schema)
+        yield conformed(parquet_file(table.storage, file.name).read(), table.schema)

@@ -56,7 +56,8 @@ class Outputs:
     def _remove_uncommitted(self, writer: str) -> None:
         for name in self._locations:
             table = self._refreshed(name)
-            committed = {each.name.partition("/")[0] for each in table.files()}
+            files = [*(each.name for each in table.files()), *table.removed()]
+            committed = {file.partition("/")[0] for file in files}
             for entry in table.storage.names():
                 if entry.startswith(f"{writer},") and entry not in committed:
                     table.storage.remove(entry)

@@ -35,6 +35,7 @@ from pillarbox.spark.table_files import (
     deltalake,
     files_in,
     numbered,
+    parquet_file,
     step_metadata,
 )
 
@@ -137,9 +138,11 @@ class TableLog(Closing):
 
     def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
         """Add columns, given in Spark's JSON form."""
-        schema = json.dumps({"type": "struct", "fields": list(fields)})
-        self._table.alter.add_columns(deltalake().Schema.from_json(schema).fields)
-        self.refresh()
+        lake = deltalake()
+        schema = lake.Schema.from_json(json.dumps({"type": "struct", "fields": list(fields)}))
+        version = self.version + 1
+        self._table.alter.add_columns(schema.fields, post_commithook_properties=_no_hooks())
+        self._sync_since(version)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -179,12 +182,10 @@ class TableLog(Closing):
 
     def rows(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the rows between two indices, with their indices."""
-        from pyarrow import parquet  # noqa: PLC0415 - behind an extra
-
         until, schema = self.end_index if end is None else end, self.schema
         for file in self.files(start, until):
             index = file.first
-            for batch in parquet.ParquetFile(self.storage.open(file.name)).iter_batches():
+            for batch in parquet_file(self.storage, file.name).iter_batches():
                 for row in conformed(batch, schema).to_pylist():
                     if start <= index < until:
                         yield index, row
@@ -310,7 +311,7 @@ class TableLog(Closing):
                 self._table.schema(),
                 partition_by=PARTITIONED,
                 commit_properties=properties,
-                post_commithook_properties=lake.PostCommitHookProperties(False, False),
+                post_commithook_properties=_no_hooks(),
             )
         except (lake.exceptions.DeltaError, OSError) as error:
             if not self._was_committed(version, commit_id):
@@ -318,15 +319,22 @@ class TableLog(Closing):
                     return False
                 raise
         known = self._transactions
-        self.refresh()
-        # Delta may have retried under a later version, after a commit of another program.
-        versions_since = range(version, self.version + 1)
-        self.storage.sync(*(f"{LOG}/{each:020}.json" for each in versions_since), LOG)
+        versions_since = self._sync_since(version)
         if self.version == version:
             self._transactions = {**known, **versions}
         if any(each % CHECKPOINT_COMMITS == CHECKPOINT_COMMITS - 1 for each in versions_since):
             self._checkpoint(version - _SEARCHED_COMMITS[-1])
         return True
+
+    def _sync_since(self, version: int) -> range:
+        """Refresh, and sync the commits from this version on, which are returned.
+
+        Delta may have retried a commit under a later version, after one of another program.
+        """
+        self.refresh()
+        versions = range(version, self.version + 1)
+        self.storage.sync(*(f"{LOG}/{each:020}.json" for each in versions), LOG)
+        return versions
 
     def _checkpoint(self, keep: int) -> None:
         """Write a checkpoint and remove commits before `keep`, which slow down every open."""
@@ -355,9 +363,31 @@ class TableLog(Closing):
 
     def vacuum(self, hours: int = KEPT_HOURS) -> int:
         """Delete files that left the table this many hours ago; return how many."""
-        removed = self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
-        self.refresh()
+        version = self.version + 1
+        removed = self._vacuum(hours, dry_run=False)
+        if removed:
+            self._sync_since(version)
+            self._remove_folders({name.partition("/")[0] for name in removed if "/" in name})
         return len(removed)
+
+    def _remove_folders(self, folders: set[str]) -> None:
+        """Remove those without data; Spark has written a checksum beside each file."""
+        for folder in folders.intersection(self.storage.names()):
+            if not any(name.endswith(".parquet") for name in self.storage.names(folder)):
+                self.storage.remove(folder)
+
+    def removed(self) -> list[str]:
+        """Return the files that left the table lately: a reader may still use them."""
+        return self._vacuum(0, dry_run=True)
+
+    def _vacuum(self, hours: int, *, dry_run: bool) -> list[str]:
+        names: list[str] = self._table.vacuum(
+            hours,
+            dry_run=dry_run,
+            enforce_retention_duration=False,
+            post_commithook_properties=_no_hooks(),
+        )
+        return names
 
     def append(self, rows: Sequence[Mapping[str, Any]], marks: Mapping[str, int]) -> None:
         """Append rows outside of a step, and set marks: named numbers stored in the table."""
@@ -384,6 +414,11 @@ class TableLog(Closing):
     def mark(self, name: str) -> int:
         """Return a mark, a named number stored in the table; 0 if it is not set."""
         return self._transaction(f"{META}{name}") or 0
+
+
+def _no_hooks() -> Any:
+    """Let Delta write no checkpoint and remove no commits: it does not sync them to disk."""
+    return deltalake().PostCommitHookProperties(False, False)
 
 
 def _own_metadata(commit: Mapping[str, str]) -> dict[str, str]:

@@ -40,8 +40,9 @@ def create_table(location: str, schema: Any, *, columns: Sequence[str]) -> None:
         partition_by=PARTITIONED,
         description=json.dumps(list(columns)),
         configuration={
-            "delta.checkpointInterval": str(CHECKPOINT_COMMITS),
-            "delta.logRetentionDuration": f"interval {KEPT_HOURS} hours",
+            # Only `TableLog` writes checkpoints and removes commits: Delta does not sync them.
+            "delta.checkpointInterval": "1000000000",
+            "delta.enableExpiredLogCleanup": "false",
             # Checkpoints list removed files for this long: until `vacuum` has deleted them.
             "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS + 1} hours",
         },
@@ -57,7 +58,7 @@ class NewFile:
     name: str
     size_bytes: int
     count: int
-    #: Columns that may contain nulls.
+    #: The paths of columns that may contain nulls: `a.b` is in column `a`, or its name has a dot.
     with_nulls: frozenset[str] = frozenset()
 
 
@@ -113,6 +114,17 @@ def conformed(rows: Any, schema: Any) -> Any:
     return pa.table(columns, schema=schema)
 
 
+def parquet_file(files: Files, name: str) -> Any:
+    """Open a Parquet file to read it as Arrow.
+
+    Spark's own timestamps (INT96) become microseconds: in nanoseconds, the default, the years
+    before 1677 and after 2262 overflow and become other years.
+    """
+    from pyarrow import parquet  # noqa: PLC0415 - behind an extra
+
+    return parquet.ParquetFile(files.open(name), coerce_int96_timestamp_unit="us")
+
+
 def write_parquet(rows: Any, files: Files, folder: str, **options: str) -> list[NewFile]:
     """Let Spark write rows durably to a new folder; return the files that are not empty."""
     success_marker = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
@@ -139,7 +151,7 @@ def _read_footer(files: Files, name: str) -> NewFile:
             column = group.column(position)
             stats = column.statistics
             if stats is None or not stats.has_null_count or stats.null_count:
-                nulls.add(column.path_in_schema.partition(".")[0])
+                nulls.add(column.path_in_schema)
     return NewFile(name, files.size(name), metadata.num_rows, frozenset(nulls))
 
 

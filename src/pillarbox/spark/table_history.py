@@ -18,7 +18,7 @@ from pillarbox.spark.files import Files
 from pillarbox.spark.history import History, Outline
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.table import TableLog
-from pillarbox.spark.table_files import INDEX, TIME, DataFile
+from pillarbox.spark.table_files import INDEX, TIME, DataFile, parquet_file
 
 _BATCH_ROWS = 50_000
 
@@ -103,9 +103,7 @@ class TableScan:
                 raise DataLossError(self.url, piece.start, piece.stop) from error
 
     def _read(self, piece: Piece) -> Iterator[Any]:
-        from pyarrow import parquet  # noqa: PLC0415 - in tasks only
-
-        file = parquet.ParquetFile(self.storage.open(piece.file.name))
+        file = parquet_file(self.storage, piece.file.name)
         stored = set(file.schema_arrow.names)
         names = [each.name for each in self.schema if each.name in stored]
         groups, index = _groups(file, piece)
