@@ -43,8 +43,8 @@ class RecentAnswers:
             return last
         if not asked.instance or _harmless(asked):
             return None
-        if asked.instance == self._instance and not self._forgot:
-            return None  # it never arrived
+        if asked.instance == self._instance and (last is not None or not self._forgot):
+            return None  # it never arrived: its response would have replaced the last one
         raise UnknownOutcomeError(
             "the broker was restarted, or forgot, and can't tell whether this was done before the "
             "connection broke: check the queue before you retry, or send with a deduplication_id"

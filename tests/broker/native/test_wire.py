@@ -133,6 +133,21 @@ def test_R35_a_memory_that_is_full_says_that_it_does_not_know(
     assert outcome.code == "UnknownOutcomeError"
 
 
+def test_R35_what_the_broker_forgot_of_others_does_not_matter_to_a_channel_it_knows(
+    broker: RunningBroker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (declared,) = client.ask("orders", 3, Declare())
+    monkeypatch.setattr(recent_answers, "_CHANNELS_MAX", 2)
+    for _ in range(3):
+        with RawClient(broker) as other:
+            other.ask("orders", 1, Send([b"x"]))
+    client.ask("orders", 4, Send([b"a"]))
+    (outcome,) = client.ask("orders", 5, Send([b"b"]), instance=declared.instance)
+    assert isinstance(outcome, wire.Sent)
+    assert client.ask("orders", 5, Send([b"b"]), instance=declared.instance) == [outcome]
+    assert total(client, 6) == 5
+
+
 BAD = {
     "empty": b"",
     "no msgpack": b"\xc1",
