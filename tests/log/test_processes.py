@@ -13,7 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from pillarbox.log import Durability, Log, LogError, LogIndexError, LogLockedError
+from pillarbox.log import (
+    Durability,
+    Log,
+    LogError,
+    LogIndexError,
+    LogLockedError,
+    RealDisk,
+    log_reader,
+)
+from pillarbox.log.directory import LogDirectory
+from pillarbox.testing.disk import SimDisk
 from tests.log.support import PATH, contents, new_disk, open_log
 from tests.log.writer_process import record_of
 
@@ -206,3 +216,42 @@ def test_R75_a_reader_opens_while_the_last_records_of_a_segment_are_not_written(
         log.flush()
         reader.refresh()
         assert contents(reader) == [b"a", b"b"]
+
+
+def filled_log(disk: SimDisk) -> Log:
+    log = open_log(disk, segment_bytes=8192)
+    for number in range(60):
+        log.append(b"%d" % number * 300)
+    return log
+
+
+def test_R75_tailers_of_a_reader_skip_a_segment_that_the_writer_is_about_to_rename() -> None:
+    disk = new_disk()
+    first, second, *_ = filled_log(disk)._catalog.segments
+    with Log.open(PATH, disk=disk, readonly=True) as reader:
+        disk.lock(disk.open(f"{PATH}/{first.name}", write=True), exclusive=True)
+        assert [record.index for record in reader.tailer()] == list(range(second.base_index, 60))
+
+
+def test_R75_a_reader_opens_while_a_segment_is_recycled(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = new_disk()
+    log = filled_log(disk)
+
+    def recycled(directory: LogDirectory, name: str) -> None:
+        monkeypatch.undo()
+        log.truncate_before(10)  # while the reader has the file open, before it reads the header
+
+    monkeypatch.setattr(log_reader, "load_segment", recycled)
+    with Log.open(PATH, disk=disk, readonly=True) as reader:
+        assert contents(reader) == contents(log)
+        assert reader.first_index == log.first_index > 0
+
+
+def test_R75_a_file_that_was_just_truncated_can_be_mapped(tmp_path: Path) -> None:
+    disk = RealDisk()
+    handle = disk.open(f"{tmp_path}/segment", write=True, create=True)
+    disk.truncate(handle, 5000)
+    assert len(disk.map(handle, 8192)) == 5000
+    disk.truncate(handle, 0)
+    assert len(disk.map(handle, 8192)) == 0
+    disk.close(handle)

@@ -147,8 +147,11 @@ class RealDisk:
     def map(self, handle: int, size: int) -> Mapping:
         if size == 0:
             return b""
-        # The mapping duplicates the descriptor, so a shared lock lasts as long as the mapping.
-        return mmap.mmap(handle, size, access=mmap.ACCESS_READ)
+        try:
+            # The mapping duplicates the descriptor, so a shared lock lasts as long as the mapping.
+            return mmap.mmap(handle, size, access=mmap.ACCESS_READ)
+        except ValueError:  # the writer has just sealed the segment, and truncated it
+            return self.map(handle, self.size(handle))
 
     def lock(self, handle: int, *, exclusive: bool) -> bool:
         kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH

@@ -53,8 +53,14 @@ class LogReader(ReadableLog, Closing):
             self._end = max(self._end, confirmed)
 
     def _dropped(self, index: int) -> LogIndexError:
+        catalog = self._catalog
+        gone = catalog.of_index(index)
         with self._refresh_lock:
             self._relist()
+            left = [each for each in catalog.segments if each.base_index > index]
+            found = catalog.of_index(index)
+            if left and gone and found and found.header == gone.header:
+                catalog.replace(left)  # the writer has locked the file, and is about to rename it
         return super()._dropped(index)
 
     def commits(self) -> Iterator[Commit]:
@@ -121,6 +127,8 @@ class LogReader(ReadableLog, Closing):
         except FileNotFoundError:
             return None
         if segment is None:
+            if name not in self._directory.names():
+                return None  # recycled meanwhile
             path = self._directory.path_of(name)
             raise LogFormatError(f"{path} is not a log segment, or is damaged")
         if segment.sealed or before is None or before.header.epoch != segment.header.epoch:
