@@ -13,8 +13,8 @@ import msgspec
 import pydantic
 import pytest
 
-from pillarbox.core.errors import InvalidParameterError
-from pillarbox.pipeline.schema import shape_of
+from pillarbox.core.errors import InvalidParameterError, SerializationError
+from pillarbox.pipeline.schema import decoder_of_rows, shape_of
 
 
 class Colour(enum.Enum):
@@ -65,6 +65,11 @@ class Model(pydantic.BaseModel):
     inner: Inner | None = None
 
 
+class Listed(pydantic.BaseModel):
+    tags: list[str] = []
+    notes: list[str] = pydantic.Field(default_factory=list)
+
+
 def test_R80_a_struct_becomes_a_column_for_each_field() -> None:
     assert [(each.name, each.type) for each in shape_of(Order).columns] == [
         ("type", "STRING"),
@@ -88,6 +93,10 @@ def test_R80_what_is_required_and_what_has_a_default() -> None:
     required = {name for name, each in columns.items() if each.required and each.default is None}
     assert required == {"type", "number", "at", "lines", "price", "first"}
     assert (columns["paid"].default, columns["size"].default) == (False, "s")
+    assert (columns["colour"].default, columns["photo"].default) == ("red", b"")
+    assert columns["notes"].default == {}
+    assert [each.default for each in shape_of(Plain).columns] == [None, [], 1.5]
+    assert [each.default for each in shape_of(Listed).columns] == [[], []]
     assert [(each.name, each.required) for each in columns["first"].parts] == [
         ("tea", True),
         ("grams", False),
@@ -139,3 +148,31 @@ def threading_lock() -> Any:
     import threading
 
     return type(threading.Lock())
+
+
+class Part(msgspec.Struct):
+    tea: str
+    grams: int = 100
+    note: str | None = None
+
+
+class Whole(msgspec.Struct):
+    first: Part
+    parts: list[Part] = []
+    by_name: dict[str, Part] = {}
+    weight: float = 0.1
+
+
+def test_R80_a_null_in_a_row_stands_for_the_default_of_a_field() -> None:
+    decode = decoder_of_rows(Whole)
+    part = '{"tea": "Assam", "grams": null, "note": null}'
+    row = f'{{"first": {part}, "parts": [{part}], "by_name": {{"a": {part}}}, "weight": 0.30}}'
+    one = Part("Assam", 100, None)
+    assert decode(row.encode()) == Whole(one, [one], {"a": one}, 0.3)
+    assert decode(b'{"first": {"tea": "Assam"}, "parts": null}') == Whole(one)
+
+
+def test_R80_a_null_never_stands_for_what_is_required() -> None:
+    decode = decoder_of_rows(Whole)
+    with pytest.raises(SerializationError, match="tea"):
+        decode(b'{"first": {"tea": null, "grams": null}}')

@@ -118,6 +118,14 @@ def test_R82_a_lost_checkpoint_is_refused_not_doubled(spark: Any, tmp_path: Path
     assert contents(tmp_path / "out") == numbered(0, 20)
 
 
+def test_R86_a_map_is_a_json_object(spark: Any, tmp_path: Path) -> None:
+    frame = spark.range(1).selectExpr(
+        "id", "map('a', 1, 'b', null) as m", "array(map('c', 2)) as l"
+    )
+    frame.write.format("pillarbox").mode("append").save(str(tmp_path / "out"))
+    assert contents(tmp_path / "out") == [b'{"id":0,"m":{"a":1,"b":null},"l":[{"c":2}]}']
+
+
 def test_R86_a_batch_write_is_one_append_and_once_if_it_names_its_step(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -14,10 +14,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from msgspec import Struct
-
 from pillarbox.broker import limits
-from pillarbox.broker.http import Request, Response, StreamingResponse
+from pillarbox.broker.http import PendingResponse, Request, Response, StreamingResponse
 from pillarbox.broker.http_parser import RequestParser
 from pillarbox.logger import logger
 
@@ -28,16 +26,6 @@ NEVER: Final = float("inf")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 Callback = Callable[[], object]
-
-
-class PendingResponse(Struct, eq=False):
-    """A response that has not been written yet."""
-
-    keep_alive: bool
-    only_head: bool
-    response: Response | None = None
-    is_ready: bool = False  # may be written once the responses before it are
-    future: asyncio.Future[Response] | None = None
 
 
 class Connection(asyncio.Protocol):

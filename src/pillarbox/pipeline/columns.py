@@ -19,7 +19,16 @@ from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.failures import CAUSE_CHARS_MAX, Failure
 from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
 from pillarbox.pipeline.references import resolved
-from pillarbox.pipeline.schema import BODY, METADATA, UNREADABLE, VARIANT, Shape, quoted, shape_of
+from pillarbox.pipeline.schema import (
+    BODY,
+    METADATA,
+    UNREADABLE,
+    VARIANT,
+    Shape,
+    decoder_of_rows,
+    quoted,
+    shape_of,
+)
 from pillarbox.pipeline.schema import Column as Field
 
 RAW = "_raw"
@@ -105,19 +114,20 @@ def _parsed(shape: Shape, body: Column) -> tuple[Column, Column]:
 
 def _columns(shape: Shape) -> Iterator[Column]:
     for each in shape.columns:
-        yield _or_default(each, F.col(f"{_VALUE}.`{each.name}`")).alias(each.name)
+        yield _or_default(each, F.col(f"{_VALUE}.{quoted(each.name)}")).alias(each.name)
 
 
 def _or_default(field: Field, value: Column) -> Column:
     if field.default is None:
         return value
-    return F.coalesce(value, F.lit(field.default).cast(field.type))
+    default = F.lit(field.default) if field.default != {} else F.create_map()
+    return F.coalesce(value, default.cast(field.type))
 
 
 def _missing(fields: Iterable[Field], inside: str | None) -> Iterator[tuple[str, Column]]:
     """Yield each required field with the condition that it is missing."""
     for each in fields:
-        path = f"`{each.name}`" if inside is None else f"{inside}.`{each.name}`"
+        path = quoted(each.name) if inside is None else f"{inside}.{quoted(each.name)}"
         parent_exists = F.lit(True) if inside is None else F.col(inside).isNotNull()
         if each.required and each.default is None:
             yield each.name, parent_exists & F.col(path).isNull()
@@ -302,13 +312,16 @@ def mapped(
     outputs: tuple[LogRef, ...],
     of: Processor,
     portable: Callable[[Any], Any],
+    *,
+    stored: bool = False,
 ) -> DataFrame:
     """Call a function with each body; an exception becomes a row of the error log.
 
-    `portable` converts functions and types to a form that workers can load.
+    `portable` converts functions and types to a form that workers can load. If the bodies are
+    `stored` in a typed log, a null may stand for the default of a field.
     """
     types = {each.name: portable(each.body_type) for each in outputs}
-    function = _on_arrays(portable(of.function), portable(log.body_type), types)
+    function = _on_arrays(portable(of.function), portable(log.body_type), types, stored=stored)
     run = arrow_udf(function, _MADE)  # type: ignore[call-overload]  # its hints say the kind
     rows = raw.select("_index", RAW, F.inline(run(RAW)))
     failed = F.col("cause").isNotNull()
@@ -331,11 +344,12 @@ def _made_for(log: LogRef) -> Column:
     return F.when(F.col(OUTPUT) == log.name, value)
 
 
-def _on_arrays(function: Any, body_type: Any, types: dict[str, Any]) -> Any:
+def _on_arrays(function: Any, body_type: Any, types: dict[str, Any], *, stored: bool) -> Any:
     """Return the function as an Arrow UDF: from an array of bodies to lists of rows."""
 
     def run(bodies: pa.Array) -> pa.Array:
-        decode = codec_for(resolved(body_type)).decode
+        kind = resolved(body_type)
+        decode = decoder_of_rows(kind) if stored else codec_for(kind).decode
         encoders = {name: codec_for(resolved(each)) for name, each in types.items()}
         fields: list[Any] = [
             ("output", pa.string()),

@@ -33,7 +33,7 @@ from pillarbox.pipeline.errors import PipelineError, one_line
 from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
 from pillarbox.pipeline.maps import Reset
 from pillarbox.pipeline.plan import INPUT, keeps_state, probe, used_columns
-from pillarbox.pipeline.schema import METADATA, Column, shape_of
+from pillarbox.pipeline.schema import METADATA, Column, quoted, shape_of
 from pillarbox.pipeline.step_result import (
     INPUT_OF,
     FromQuery,
@@ -172,8 +172,9 @@ class QueryPlan:
         each = self.processor
         if each.each:
             (log,) = self.inputs
-            raw = as_raw(self._typed(log), log) if log.name in self.tables else self._raw(log)
-            return mapped(raw, log, tuple(self.outputs), each, self.portable)
+            stored = log.name in self.tables
+            raw = as_raw(self._typed(log), log) if stored else self._raw(log)
+            return mapped(raw, log, tuple(self.outputs), each, self.portable, stored=stored)
         good, bad = [], []
         for log in self.inputs:
             if log.name in self.tables:
@@ -203,7 +204,7 @@ class QueryPlan:
         kinds |= dict(zip(METADATA, ("BIGINT", "TIMESTAMP"), strict=True))
         used = [name for name in kinds if self._used is None or name in self._used]
         read = used or METADATA[:1]
-        rows = self._read(log, ", ".join(f"`{name}` {kinds[name]}" for name in read))
+        rows = self._read(log, ", ".join(f"{quoted(name)} {kinds[name]}" for name in read))
         unused = {name: F.lit(None).cast(kinds[name]) for name in kinds if name not in rows.columns}
         added = self.tables[log.name].added_columns
         return typed(rows.withColumns(unused) if unused else rows, log, added)

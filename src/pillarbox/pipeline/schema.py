@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import enum
 import typing
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +19,7 @@ import msgspec
 from msgspec import inspect as shapes
 
 from pillarbox.codec import codec_for
-from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.errors import InvalidParameterError, SerializationError
 
 #: Columns that every input has in addition to those of its bodies.
 METADATA = ("_index", "_time")
@@ -42,7 +44,11 @@ _PLAIN: dict[type, str] = {
     shapes.TimeDeltaType: "STRING",
 }
 _LISTS = (shapes.ListType, shapes.SetType, shapes.FrozenSetType, shapes.VarTupleType)
-_SCALARS = (str, int, float, bool, datetime.datetime, datetime.date, decimal.Decimal)
+_LITERALS = (str, int, float, bool, bytes, datetime.datetime, datetime.date, decimal.Decimal)
+#: The defaults that these factories make; any other factory may make a new value for each body.
+_EMPTY: dict[Any, Any] = {list: [], set: [], frozenset: [], dict: {}}
+_decode_json = msgspec.json.Decoder(float_hook=decimal.Decimal).decode
+_encode_json = msgspec.json.Encoder(decimal_format="number").encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +120,30 @@ def shape_of(body_type: Any) -> Shape:
     return Shape("json", (_column(BODY, body_type, required=True),))
 
 
+def decoder_of_rows(body_type: Any) -> Callable[[bytes], Any]:
+    """Return a decoder of rows as JSON, where a null may stand for the default of a field."""
+    decode = codec_for(body_type).decode
+    shape = shapes.type_info(Any if body_type is object else body_type)
+
+    def decode_row(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except SerializationError:
+            return decode(_encode_json(_without_nulls(_decode_json(data), shape)))
+
+    return decode_row
+
+
 def _fields(hint: Any, shape: Any) -> tuple[Column, ...] | None:
     """Return the columns of a class with fields; None for any other type."""
     if hasattr(hint, "__pydantic_core_schema__"):
         return tuple(
-            _column(info.alias or name, info.annotation, info.is_required(), info.default)
+            _column(
+                info.alias or name,
+                info.annotation,
+                info.is_required(),
+                _EMPTY.get(info.default_factory, info.default),
+            )
             for name, info in hint.model_fields.items()
         )
     if isinstance(shape, shapes.Metadata):
@@ -131,7 +156,8 @@ def _fields(hint: Any, shape: Any) -> tuple[Column, ...] | None:
         columns.append(Column(shape.tag_field, kind, required=True))
     for each in shape.fields:
         optional = _is_optional(each.type)
-        default = None if each.default is msgspec.NODEFAULT else each.default
+        factory = _EMPTY.get(each.default_factory)
+        default = factory if each.default is msgspec.NODEFAULT else each.default
         name = getattr(each, "encode_name", each.name)
         required = each.required or (default is not None and not optional)
         columns.append(_column_of_shape(name, each.type, required and not optional, default))
@@ -151,7 +177,9 @@ def _column(name: str, hint: Any, required: bool, default: Any = None) -> Column
 
 def _column_of_shape(name: str, shape: Any, required: bool, default: Any) -> Column:
     bare = _without_none(shape)
-    literal = default if isinstance(default, _SCALARS) else None
+    value = default.value if isinstance(default, enum.Enum) else default
+    empty = isinstance(value, list | dict) and not value and VARIANT not in _type(shape)
+    literal = value if empty or isinstance(value, _LITERALS) else None
     # A field is optional if its default can't be expressed as a Spark literal.
     expected = required and (default is None or literal is not None)
     parts = (_fields(None, bare) or ()) if _has_fields(bare) else ()
@@ -191,6 +219,33 @@ def _has_fields(shape: Any) -> bool:
     """Return whether a type is a JSON object; named tuples and some Structs are arrays."""
     is_array = isinstance(shape, shapes.NamedTupleType) or getattr(shape, "array_like", False)
     return hasattr(shape, "fields") and not is_array
+
+
+def _without_nulls(value: Any, shape: Any) -> Any:
+    """Return a JSON value without the nulls of fields that have a default and can't be null."""
+    bare = _without_none(shape)
+    while isinstance(bare, shapes.Metadata):
+        bare = _without_none(bare.type)
+    if isinstance(value, list) and isinstance(bare, _LISTS):
+        return [_without_nulls(each, bare.item_type) for each in value]
+    if isinstance(value, dict) and isinstance(bare, shapes.DictType):
+        return {name: _without_nulls(each, bare.value_type) for name, each in value.items()}
+    if isinstance(value, dict) and _has_fields(bare):
+        fields = {getattr(each, "encode_name", each.name): each for each in bare.fields}
+        return {
+            name: _without_nulls(each, fields[name].type) if name in fields else each
+            for name, each in value.items()
+            if each is not None
+            or name not in fields
+            or fields[name].required
+            or _may_be_null(fields[name].type)
+        }
+    return value
+
+
+def _may_be_null(shape: Any) -> bool:
+    types = shape.types if isinstance(shape, shapes.UnionType) else (shape,)
+    return any(isinstance(each, shapes.NoneType | shapes.AnyType) for each in types)
 
 
 def _is_optional(shape: Any) -> bool:

@@ -103,7 +103,10 @@ class LogSink:
         """Return the body of each row; without a body column, the row as a JSON object."""
         if self._bodies:
             return batch.column(BODY).cast(pa.binary())
-        return pa.array([msgspec.json.encode(row) for row in batch.to_pylist()], pa.binary())
+        return pa.array(
+            [msgspec.json.encode(row) for row in batch.to_pylist(maps_as_pydicts="lossy")],
+            pa.binary(),
+        )
 
 
 class LogStreamWriter(LogSink, DataSourceStreamArrowWriter):

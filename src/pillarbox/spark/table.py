@@ -34,9 +34,14 @@ from pillarbox.spark.table_files import (
     conformed,
     deltalake,
     files_in,
+    no_hooks,
     numbered,
+    own_metadata,
     parquet_file,
+    remove_empty_folders,
     step_metadata,
+    vacuumed,
+    write_arrow,
 )
 
 _END = "pillarbox.end"
@@ -141,7 +146,7 @@ class TableLog(Closing):
         lake = deltalake()
         schema = lake.Schema.from_json(json.dumps({"type": "struct", "fields": list(fields)}))
         version = self.version + 1
-        self._table.alter.add_columns(schema.fields, post_commithook_properties=_no_hooks())
+        self._table.alter.add_columns(schema.fields, post_commithook_properties=no_hooks())
         self._sync_since(version)
 
     # -- reading ---------------------------------------------------------------------------
@@ -186,7 +191,7 @@ class TableLog(Closing):
         for file in self.files(start, until):
             index = file.first
             for batch in parquet_file(self.storage, file.name).iter_batches():
-                for row in conformed(batch, schema).to_pylist():
+                for row in conformed(batch, schema).to_pylist(maps_as_pydicts="lossy"):
                     if start <= index < until:
                         yield index, row
                     index += 1
@@ -236,7 +241,7 @@ class TableLog(Closing):
         for commit in self._commits[limit]:
             name = commit.get(f"{META}processor")
             if name is not None and writer in (None, name):
-                yield _own_metadata(commit)
+                yield own_metadata(commit)
 
     def last_steps(self) -> dict[str, dict[str, str]]:
         """Return the newest step of each processor among the newest commits."""
@@ -278,7 +283,7 @@ class TableLog(Closing):
             metadata = step_metadata(step) if check else {}
             if self._try(files, metadata, transactions):
                 if check:
-                    self._own_steps[step.writer] = _own_metadata(metadata)
+                    self._own_steps[step.writer] = own_metadata(metadata)
                 return True
             self.refresh()
         raise SparkError(_BUSY.format(self.path))
@@ -311,7 +316,7 @@ class TableLog(Closing):
                 self._table.schema(),
                 partition_by=PARTITIONED,
                 commit_properties=properties,
-                post_commithook_properties=_no_hooks(),
+                post_commithook_properties=no_hooks(),
             )
         except (lake.exceptions.DeltaError, OSError) as error:
             if not self._was_committed(version, commit_id):
@@ -364,30 +369,15 @@ class TableLog(Closing):
     def vacuum(self, hours: int = KEPT_HOURS) -> int:
         """Delete files that left the table this many hours ago; return how many."""
         version = self.version + 1
-        removed = self._vacuum(hours, dry_run=False)
+        removed = vacuumed(self._table, hours)
         if removed:
             self._sync_since(version)
-            self._remove_folders({name.partition("/")[0] for name in removed if "/" in name})
+            remove_empty_folders(self.storage, removed)
         return len(removed)
-
-    def _remove_folders(self, folders: set[str]) -> None:
-        """Remove those without data; Spark has written a checksum beside each file."""
-        for folder in folders.intersection(self.storage.names()):
-            if not any(name.endswith(".parquet") for name in self.storage.names(folder)):
-                self.storage.remove(folder)
 
     def removed(self) -> list[str]:
         """Return the files that left the table lately: a reader may still use them."""
-        return self._vacuum(0, dry_run=True)
-
-    def _vacuum(self, hours: int, *, dry_run: bool) -> list[str]:
-        names: list[str] = self._table.vacuum(
-            hours,
-            dry_run=dry_run,
-            enforce_retention_duration=False,
-            post_commithook_properties=_no_hooks(),
-        )
-        return names
+        return vacuumed(self._table, 0, dry_run=True)
 
     def append(self, rows: Sequence[Mapping[str, Any]], marks: Mapping[str, int]) -> None:
         """Append rows outside of a step, and set marks: named numbers stored in the table."""
@@ -402,25 +392,8 @@ class TableLog(Closing):
 
     def write(self, tables: Iterable[Any], prefix: str = "") -> NewFile:
         """Write Arrow tables to one file, without committing it."""
-        from pyarrow import parquet  # noqa: PLC0415 - behind an extra
-
-        name, count = f"{prefix}{uuid.uuid4().hex}.parquet", 0
-        with self.storage.writing(name) as sink, parquet.ParquetWriter(sink, self.schema) as writer:
-            for rows in tables:
-                writer.write_table(rows, row_group_size=1 << 20)
-                count += rows.num_rows
-        return NewFile(name, self.storage.size(name), count)
+        return write_arrow(self.storage, f"{prefix}{uuid.uuid4().hex}.parquet", self.schema, tables)
 
     def mark(self, name: str) -> int:
         """Return a mark, a named number stored in the table; 0 if it is not set."""
         return self._transaction(f"{META}{name}") or 0
-
-
-def _no_hooks() -> Any:
-    """Let Delta write no checkpoint and remove no commits: it does not sync them to disk."""
-    return deltalake().PostCommitHookProperties(False, False)
-
-
-def _own_metadata(commit: Mapping[str, str]) -> dict[str, str]:
-    """Return the metadata of a commit that Pillarbox wrote, without the prefix."""
-    return {k.removeprefix(META): v for k, v in commit.items() if k.startswith(META)}

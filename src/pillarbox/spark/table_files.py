@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,6 +125,18 @@ def parquet_file(files: Files, name: str) -> Any:
     return parquet.ParquetFile(files.open(name), coerce_int96_timestamp_unit="us")
 
 
+def write_arrow(files: Files, name: str, schema: Any, tables: Iterable[Any]) -> NewFile:
+    """Write Arrow tables to one file."""
+    from pyarrow import parquet  # noqa: PLC0415 - behind an extra
+
+    count = 0
+    with files.writing(name) as sink, parquet.ParquetWriter(sink, schema) as writer:
+        for rows in tables:
+            writer.write_table(rows, row_group_size=1 << 20)
+            count += rows.num_rows
+    return NewFile(name, files.size(name), count)
+
+
 def write_parquet(rows: Any, files: Files, folder: str, **options: str) -> list[NewFile]:
     """Let Spark write rows durably to a new folder; return the files that are not empty."""
     success_marker = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
@@ -180,6 +192,35 @@ def step_metadata(step: Step) -> dict[str, str]:
         "ends": json.dumps(step.ends),
     }
     return {f"{META}{name}": value for name, value in fields.items()}
+
+
+def own_metadata(commit: Mapping[str, str]) -> dict[str, str]:
+    """Return the metadata of a commit that Pillarbox wrote, without the prefix."""
+    return {k.removeprefix(META): v for k, v in commit.items() if k.startswith(META)}
+
+
+def no_hooks() -> Any:
+    """Let Delta write no checkpoint and remove no commits: it does not sync them to disk."""
+    return deltalake().PostCommitHookProperties(False, False)
+
+
+def vacuumed(table: Any, hours: int, *, dry_run: bool = False) -> list[str]:
+    """Delete files that left a Delta table this many hours ago; return their names."""
+    names: list[str] = table.vacuum(
+        hours,
+        dry_run=dry_run,
+        enforce_retention_duration=False,
+        post_commithook_properties=no_hooks(),
+    )
+    return names
+
+
+def remove_empty_folders(files: Files, removed: Sequence[str]) -> None:
+    """Remove the folders of removed files without data: Spark left a checksum beside each."""
+    folders = {name.partition("/")[0] for name in removed if "/" in name}
+    for folder in folders.intersection(files.names()):
+        if not any(name.endswith(".parquet") for name in files.names(folder)):
+            files.remove(folder)
 
 
 def deltalake() -> Any:

@@ -423,3 +423,45 @@ def test_R82_a_batch_job_and_a_query_come_to_the_same(
     assert len(made[0]) == len(ORDERS)
     assert failed[0] == failed[1]
     assert [index for index, *_ in failed[0]] == [10, 11]
+
+
+class Leaf(Struct):
+    tea: str
+    grams: int = 100
+
+
+class Basket(Struct):
+    number: int
+    first: Leaf
+    leaves: list[Leaf] = []
+    prices: dict[str, float] = {}
+
+
+def weigh(basket: Basket) -> Order:
+    leaves = [basket.first, *basket.leaves]
+    return Order(sum(leaf.grams for leaf in leaves), ",".join(leaf.tea for leaf in leaves))
+
+
+@pytest.mark.parametrize("source", ["baskets", "copy"], ids=["JSON", "stored"])
+def test_R80_a_function_of_single_bodies_gets_the_defaults(
+    tmp_path: Path, spark: Any, source: str
+) -> None:
+    write(
+        tmp_path / "baskets",
+        [
+            b'{"number": 1, "first": {"tea": "a"}}',
+            b'{"number": 2, "first": {"tea": "b", "grams": 5}, "leaves": [{"tea": "c"}]}',
+        ],
+    )
+    pipeline = Pipeline("p", path=tmp_path / "p")
+    pipeline.log("baskets", Basket, url=f"file:{tmp_path}/baskets")
+    pipeline.log("copy", Basket)
+    pipeline.log("weights", Order)
+    pipeline.stream(inputs="baskets", outputs="copy", id="copy")(lambda rows: rows)
+    pipeline.stream(inputs=source, outputs="weights", each=True, id="weigh")(weigh)
+    finish(pipeline, spark)
+    stored = read_json(pipeline.directory("copy"))
+    assert (stored[0]["leaves"], stored[0]["prices"]) == ([], {})
+    found = sorted((row["number"], row["tea"]) for row in read_json(pipeline.directory("weights")))
+    assert found == [(100, "a"), (105, "b,c")]
+    assert not list(TableLog(pipeline.errors_directory("weigh")).rows())
