@@ -110,6 +110,18 @@ class Lane(Generic[T]):
             self.advance()
         return item
 
+    def drop(self, count: int) -> None:
+        """Remove the first items."""
+        while count > len(self.head):
+            count -= len(self.head)
+            self.head.clear()
+            self.advance()
+        popleft = self.head.popleft
+        for _ in range(count):
+            popleft()
+        if not self.head:
+            self.advance()
+
     def advance(self) -> None:
         """Make the next part the head when the head is empty."""
         parts = self.parts

@@ -208,8 +208,7 @@ def take_from_lane(queue: Queue, priority: int, leases: Sequence[Lease]) -> None
     """Take plain messages from the only lane that has any: the usual case."""
     lane = queue.lanes[priority]
     assert lane.head[0] is leases[0].record, "only the head of a line is leased"
-    for _ in leases:
-        lane.popleft()
+    lane.drop(len(leases))
     if not lane.head:
         queue.mask = 0
     if queue.out_of_order:

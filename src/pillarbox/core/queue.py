@@ -128,8 +128,6 @@ DEFAULT_SETTINGS = Settings()
 body_of = attrgetter("body")
 extra_of = attrgetter("extra")
 priority_of = attrgetter("priority")
-record_of = attrgetter("record")
-number_of = attrgetter("number")
 holder_of = attrgetter("holder")
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from pillarbox.codec import Codec
 from pillarbox.core import limits
-from pillarbox.core.queue import Extra, Lease, Record, number_of, record_of
+from pillarbox.core.queue import Extra, Lease, Record
 from pillarbox.mailbox.answers import answer, dropped, quoted
 from pillarbox.mailbox.message import DeadLetter, Details
 from pillarbox.mailbox.protocol import State, Stats
@@ -220,8 +220,8 @@ class LocalVerbs(Verbs[T, Lease]):
 
     def messages(self, leases: Sequence[Lease], mailbox: Any) -> list[Any]:
         """Decode the messages of these leases; log and dead-letter those that don't decode."""
-        bodies = self.bodies(list(map(record_of, leases)))
-        numbers = list(map(number_of, leases))
+        bodies = self.bodies([lease.record for lease in leases])
+        numbers = [lease.number for lease in leases]
         messages, failed = self.decoded(mailbox, leases, numbers, bodies)
         for lease, error in failed:
             dead_lettered = self.session.dead is not None
