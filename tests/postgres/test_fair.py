@@ -66,6 +66,21 @@ def test_R151_what_very_many_hold_is_counted_once_a_second(url: str) -> None:
             assert counts() == {}
 
 
+def test_R151_a_sweep_that_finds_nothing_settles_and_locks_nothing(url: str) -> None:
+    """A send at the same time would otherwise skip what the sweep has locked."""
+    with PostgresMailbox("orders", bytes, url=url, fair=True) as box:
+        box.send(b"x", group="tenant")
+        box.send(b"y", delay_seconds=900)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("UPDATE pillarbox.queues SET retention = 3600000000")
+            connection.execute("UPDATE pillarbox.messages SET due = 1 WHERE state = 2")
+            due = "SELECT count(*) FROM pillarbox.messages WHERE state = 2"
+            assert connection.execute("SELECT pillarbox.sweep(1, 100)").fetchone() == (0,)
+            assert connection.execute(due).fetchone() == (1,)
+            connection.execute("UPDATE pillarbox.queues SET retention = 0")
+            assert connection.execute("SELECT pillarbox.sweep(1, 100)").fetchone() == (2,)
+
+
 @pytest.mark.parametrize("to_fair", [True, False])
 def test_R151_a_message_that_moves_is_in_a_group_or_of_a_tenant(url: str, to_fair: bool) -> None:
     """As the queue has it that it moves to; its sender's group stays what it was."""

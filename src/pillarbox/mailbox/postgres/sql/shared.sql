@@ -217,7 +217,9 @@ BEGIN
         ORDER BY t.rank LIMIT most_
       ) AS m WHERE m.sent_at + q.retention <= now_ LIMIT most_
     ) AS x;
-    count_ := pillarbox.delete_messages(queue_, ids_);
+    IF ids_ IS NOT NULL THEN  -- otherwise it would still settle what is due, and lock it
+      count_ := pillarbox.delete_messages(queue_, ids_);
+    END IF;
   END IF;
   WHILE q.retention IS NOT NULL AND count_ < most_ LOOP
     SELECT min(x.rank), array_agg(x.id) FILTER (WHERE x.sent_at + q.retention <= now_)
