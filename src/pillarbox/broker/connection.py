@@ -15,8 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from pillarbox.broker import limits
-from pillarbox.broker.http import PendingResponse, Request, Response, StreamingResponse
+from pillarbox.broker.http import Request, Response, StreamingResponse
 from pillarbox.broker.http_parser import RequestParser
+from pillarbox.broker.pending_response import PendingResponse
 from pillarbox.logger import logger
 
 if TYPE_CHECKING:
@@ -204,24 +205,12 @@ class Connection(asyncio.Protocol):
         pending.response = response
         confirmation = response.confirmation
         if confirmation is None or confirmation.is_done:
-            self._confirm(pending)
+            pending.confirm(self._server.broken)
         else:
             confirmation.add_done_callback(partial(self._confirmed, pending))
 
-    def _confirm(self, pending: PendingResponse) -> None:
-        """Mark the response as ready, or replace it if its confirmation failed."""
-        response = cast("Response", pending.response)
-        error = response.confirmation.error if response.confirmation is not None else None
-        if error is not None:
-            if response.if_unconfirmed is not None:
-                pending.response = response.if_unconfirmed(error)
-            else:
-                logger.error("a request could not be confirmed", error=str(error))
-                pending.response = self._server.broken()
-        pending.is_ready = True
-
     def _confirmed(self, pending: PendingResponse) -> None:
-        self._confirm(pending)
+        pending.confirm(self._server.broken)
         self.flush()
         if not self._reading:
             self._read_on()

@@ -7,7 +7,6 @@ the client disconnected before the response was written.
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 
@@ -99,16 +98,6 @@ class StreamingResponse(Response, eq=False, kw_only=True):
 
 Answer = Response | Awaitable[Response]
 Handler = Callable[[Request], Answer]
-
-
-class PendingResponse(Struct, eq=False):
-    """A response that has not been written yet."""
-
-    keep_alive: bool
-    only_head: bool
-    response: Response | None = None
-    is_ready: bool = False  # may be written once the responses before it are
-    future: Future[Response] | None = None
 
 
 class Routes:

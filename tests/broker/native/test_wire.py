@@ -121,14 +121,19 @@ def test_R35_what_was_asked_of_another_broker_is_not_done_again(
     assert total(client, 5) == (0 if unknown else 1)
 
 
-def test_R35_a_memory_that_is_full_says_that_it_does_not_know(
-    broker: RunningBroker, client: RawClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (declared,) = client.ask("orders", 3, Declare())
+def overflow(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let three channels send to a broker that keeps the responses of two."""
     monkeypatch.setattr(recent_answers, "_CHANNELS_MAX", 2)
     for _ in range(3):
         with RawClient(broker) as other:
             other.ask("orders", 1, Send([b"x"]))
+
+
+def test_R35_a_memory_that_is_full_says_that_it_does_not_know(
+    broker: RunningBroker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (declared,) = client.ask("orders", 3, Declare())
+    overflow(broker, monkeypatch)
     (outcome,) = client.ask("orders", 4, Send([b"a"]), instance=declared.instance)
     assert outcome.code == "UnknownOutcomeError"
 
@@ -137,10 +142,7 @@ def test_R35_what_the_broker_forgot_of_others_does_not_matter_to_a_channel_it_kn
     broker: RunningBroker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (declared,) = client.ask("orders", 3, Declare())
-    monkeypatch.setattr(recent_answers, "_CHANNELS_MAX", 2)
-    for _ in range(3):
-        with RawClient(broker) as other:
-            other.ask("orders", 1, Send([b"x"]))
+    overflow(broker, monkeypatch)
     client.ask("orders", 4, Send([b"a"]))
     (outcome,) = client.ask("orders", 5, Send([b"b"]), instance=declared.instance)
     assert isinstance(outcome, wire.Sent)
