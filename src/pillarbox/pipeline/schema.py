@@ -104,7 +104,7 @@ def shape_of(body_type: Any) -> Shape:
         return Shape("text", (Column(BODY, "STRING", required=True),))
     if body_type is bytes:
         return Shape("bytes", (Column(BODY, "BINARY", required=True),))
-    fields = _fields(body_type, shapes.type_info(Any if body_type is object else body_type))
+    fields = _fields(body_type, _described(body_type))
     if fields is not None:
         reserved = [each.name for each in fields if each.name.lower() in _RESERVED]
         if reserved:
@@ -123,7 +123,7 @@ def shape_of(body_type: Any) -> Shape:
 def decoder_of_rows(body_type: Any) -> Callable[[bytes], Any]:
     """Return a decoder of rows as JSON, where a null may stand for the default of a field."""
     decode = codec_for(body_type).decode
-    shape = shapes.type_info(Any if body_type is object else body_type)
+    shape = _described(body_type)
 
     def decode_row(data: bytes) -> Any:
         try:
@@ -132,6 +132,11 @@ def decoder_of_rows(body_type: Any) -> Callable[[bytes], Any]:
             return decode(_encode_json(_without_nulls(_decode_json(data), shape)))
 
     return decode_row
+
+
+def _described(hint: Any) -> Any:
+    """Return msgspec's description of a type."""
+    return shapes.type_info(Any if hint is object else hint)
 
 
 def _fields(hint: Any, shape: Any) -> tuple[Column, ...] | None:
@@ -158,7 +163,7 @@ def _fields(hint: Any, shape: Any) -> tuple[Column, ...] | None:
         optional = _is_optional(each.type)
         factory = _EMPTY.get(each.default_factory)
         default = factory if each.default is msgspec.NODEFAULT else each.default
-        name = getattr(each, "encode_name", each.name)
+        name = _encoded_name(each)
         required = each.required or (default is not None and not optional)
         columns.append(_column_of_shape(name, each.type, required and not optional, default))
     return tuple(columns)
@@ -171,19 +176,19 @@ def _column(name: str, hint: Any, required: bool, default: Any = None) -> Column
     if hasattr(hint, "__pydantic_core_schema__"):
         parts = _fields(hint, None) or ()
         return Column(name, _struct(parts), required, None, parts)
-    shape = shapes.type_info(Any if hint is object else hint)
+    shape = _described(hint)
     return _column_of_shape(name, shape, required and not _is_optional(shape), default)
 
 
 def _column_of_shape(name: str, shape: Any, required: bool, default: Any) -> Column:
-    bare = _without_none(shape)
+    bare, kind = _without_none(shape), _type(shape)
     value = default.value if isinstance(default, enum.Enum) else default
-    empty = isinstance(value, list | dict) and not value and VARIANT not in _type(shape)
+    empty = isinstance(value, list | dict) and not value and VARIANT not in kind
     literal = value if empty or isinstance(value, _LITERALS) else None
     # A field is optional if its default can't be expressed as a Spark literal.
     expected = required and (default is None or literal is not None)
     parts = (_fields(None, bare) or ()) if _has_fields(bare) else ()
-    return Column(name, _type(shape), expected, literal, parts)
+    return Column(name, kind, expected, literal, parts)
 
 
 def _type(shape: Any) -> str:
@@ -221,17 +226,22 @@ def _has_fields(shape: Any) -> bool:
     return hasattr(shape, "fields") and not is_array
 
 
+def _encoded_name(field: Any) -> str:
+    """Return the name of a field in JSON: a Struct may rename it."""
+    return str(getattr(field, "encode_name", field.name))
+
+
 def _without_nulls(value: Any, shape: Any) -> Any:
     """Return a JSON value without the nulls of fields that have a default and can't be null."""
     bare = _without_none(shape)
-    while isinstance(bare, shapes.Metadata):
-        bare = _without_none(bare.type)
+    if isinstance(bare, shapes.Metadata):
+        return _without_nulls(value, bare.type)
     if isinstance(value, list) and isinstance(bare, _LISTS):
         return [_without_nulls(each, bare.item_type) for each in value]
     if isinstance(value, dict) and isinstance(bare, shapes.DictType):
         return {name: _without_nulls(each, bare.value_type) for name, each in value.items()}
     if isinstance(value, dict) and _has_fields(bare):
-        fields = {getattr(each, "encode_name", each.name): each for each in bare.fields}
+        fields = {_encoded_name(each): each for each in bare.fields}
         return {
             name: _without_nulls(each, fields[name].type) if name in fields else each
             for name, each in value.items()

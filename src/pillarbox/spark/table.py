@@ -40,7 +40,7 @@ from pillarbox.spark.table_files import (
     parquet_file,
     remove_empty_folders,
     step_metadata,
-    vacuumed,
+    vacuum_table,
     write_arrow,
 )
 
@@ -369,7 +369,7 @@ class TableLog(Closing):
     def vacuum(self, hours: int = KEPT_HOURS) -> int:
         """Delete files that left the table this many hours ago; return how many."""
         version = self.version + 1
-        removed = vacuumed(self._table, hours)
+        removed = vacuum_table(self._table, hours)
         if removed:
             self._sync_since(version)
             remove_empty_folders(self.storage, removed)
@@ -377,7 +377,7 @@ class TableLog(Closing):
 
     def removed(self) -> list[str]:
         """Return the files that left the table lately: a reader may still use them."""
-        return vacuumed(self._table, 0, dry_run=True)
+        return vacuum_table(self._table, 0, dry_run=True)
 
     def append(self, rows: Sequence[Mapping[str, Any]], marks: Mapping[str, int]) -> None:
         """Append rows outside of a step, and set marks: named numbers stored in the table."""

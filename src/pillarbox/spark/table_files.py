@@ -204,7 +204,7 @@ def no_hooks() -> Any:
     return deltalake().PostCommitHookProperties(False, False)
 
 
-def vacuumed(table: Any, hours: int, *, dry_run: bool = False) -> list[str]:
+def vacuum_table(table: Any, hours: int, *, dry_run: bool = False) -> list[str]:
     """Delete files that left a Delta table this many hours ago; return their names."""
     names: list[str] = table.vacuum(
         hours,
