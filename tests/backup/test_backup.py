@@ -111,8 +111,8 @@ def test_R58_control_copying_the_files_of_a_store_in_use_is_found_out(
     assert found
 
 
-class Compacting(StoreFiles):
-    """Files of which the first are dropped just as they are about to be read."""
+class Listed(StoreFiles):
+    """Files of a store that is in use. Counts how often they are listed."""
 
     def __init__(self, directory: Path, box: DurableMailbox[str]) -> None:
         super().__init__(str(directory))
@@ -122,6 +122,10 @@ class Compacting(StoreFiles):
     def listing(self) -> StoreListing:
         self.listings += 1
         return super().listing()
+
+
+class Compacting(Listed):
+    """Files of which the first are dropped just as they are about to be read."""
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         if self.listings == 1 and name != "snapshot":
@@ -143,17 +147,11 @@ def test_R58_segments_that_are_dropped_meanwhile_are_no_hindrance(tmp_path: Path
     assert len(left) == 1_000
 
 
-class Finishing(StoreFiles):
+class Finishing(Listed):
     """Files of a store whose last records are written after they are listed for the first time."""
 
-    def __init__(self, directory: Path, box: DurableMailbox[str]) -> None:
-        super().__init__(str(directory))
-        self._box = box
-        self.listings = 0
-
     def listing(self) -> StoreListing:
-        self.listings += 1
-        if self.listings == 2:
+        if self.listings == 1:
             self._box._store.log.flush()  # type: ignore[attr-defined]
         return super().listing()
 
